@@ -5,7 +5,7 @@ Usage:
     python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --train-only CASES.csv [--json]
-    python benchmarks/accuracy.py --steps STEPS.csv [--json]
+    python benchmarks/accuracy.py --steps [STEPS.csv | FOLDER] [--json] [--write docs/accuracy.md]
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
@@ -18,16 +18,18 @@ between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
-second form predicts whole training steps that others published (`published/*.csv` in the folder of
-measurements) and prints errors, order and intervals by family, beside a roofline and the marks;
-`--cases` lists every case. `--write` does both and writes the page with its pictures. The third
-form takes one file of published training throughputs of recommendation models, the fourth one of
-submissions to MLPerf with training and evaluation apart, the fifth one of published training steps
-of transformers, then five a table (Parquet or CSV) of times of collectives, of products, of
-causal attention or of FBGEMM's embeddings, or the parts of a published step of a generative
-recommender, the last one a file of runs of TorchRec's train pipelines; rows that a shipped
-calibration was fitted on are no check of it, and those of embeddings and of the step say which
-were.
+second form predicts whole training steps of recommendation models that others published
+(`published/*.csv` in the folder of measurements) and prints errors, order and intervals by family,
+beside a roofline and the marks; `--cases` lists every case. `--write` does all of this and writes
+the page with its pictures. The third form takes one file of published training throughputs of
+recommendation models, the fourth one of submissions to MLPerf with training and evaluation apart.
+The fifth one predicts published training steps of transformers (one file, a folder, or without
+either all of them) and prints errors, order, choice among plans, memory, intervals and groups that
+are left out, beside the marks; with `--write` it replaces its section of that page. The next five
+take a table (Parquet or CSV) of times of collectives, of products, of causal attention or of
+FBGEMM's embeddings, or the parts of a published step of a generative recommender, the last one a
+file of runs of TorchRec's train pipelines; rows that a shipped calibration was fitted on are no
+check of it, and those of embeddings and of the step say which were.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ from network_models import network_rows
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_gemm
-from published_steps import compare_steps
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
+from step_marks import StepReport, print_report
+from step_page import replace_section, step_section, write_step_pictures
 from train_only_cases import compare_train_only, train_only_cases
 from train_only_page import train_only_section
 
@@ -74,11 +77,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
+#: What `--steps` without a file means.
+ALL = Path("*")
+
 #: Options that name one file, with their meaning and what compares its rows with predictions.
 COMPARISONS = {
     "published": ("file of published training throughputs", compare_published),
     "train-only": ("file of submissions, evaluation apart", compare_train_only),
-    "steps": ("file of published steps of transformers", compare_steps),
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
@@ -165,6 +170,39 @@ def print_end_to_end(cases: list[EndToEndCase], *, every: bool) -> None:
         print(f"{'met' if mark.met else 'MISSED':<7} {mark}")
 
 
+def compare_steps(path: Path, *, as_json: bool, page: Path | None) -> None:
+    """Prints how published steps of transformers are met, and writes the page's section on them.
+
+    Args:
+        path: One file, or a folder of them.
+        as_json: Print everything as JSON.
+        page: docs/accuracy.md; None writes nothing.
+
+    Raises:
+        DseError: A file cannot be read, the folder has none, or the page has no such section.
+    """
+    report = StepReport.of(path)
+    print_report(report, as_json=as_json)
+    if page is not None:
+        replace_section(page, step_section(report))
+        write_step_pictures(report, page.parent / "images")
+
+
+def compare_end_to_end(data: Path, *, as_json: bool, every: bool) -> None:
+    """Prints how published steps of recommendation models are met.
+
+    Args:
+        data: Folder of measurements.
+        as_json: Print everything as JSON.
+        every: Print every case, too.
+    """
+    steps = published(data)
+    if as_json:
+        print(json.dumps(end_to_end_document(steps), indent=1))
+    else:
+        print_end_to_end(steps, every=every)
+
+
 def published(folder: Path) -> list[EndToEndCase]:
     """Returns all published cases of a folder of measurements; says what is missing."""
     cases, left_out = end_to_end_cases(folder / "published")
@@ -182,15 +220,65 @@ def submissions(folder: Path) -> list[TrainOnlyCase]:
     return [*train_only_cases(collected), *train_only_cases(later)]
 
 
+def compare_models(arguments: argparse.Namespace) -> None:
+    """Prints errors of device models, and writes the whole page if one is named.
+
+    Raises:
+        DseError: Measurements cannot be read, or there are none to write of.
+    """
+    data, page = arguments.data, arguments.write
+    fresh = [*device_rows(data), *collective_model_rows(data)]
+    lent = [*transfer_rows(data), *transfer_rows(data, same_generation=False)]
+    lent_kernels = list(kernel_transfer_rows(data))
+    if not fresh:
+        print(
+            f"note: no measurements of GPUs in {data}; see --shipped for what the shipped "
+            "calibrations say of themselves",
+            file=sys.stderr,
+        )
+    fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
+    networks = list(network_rows(ROOT / "benchmarks/measurements", data))
+    shipped = list(shipped_rows())
+    if arguments.json:
+        rows = [*fresh, *networks, *shipped, *lent, *lent_kernels]
+        print(json.dumps([row.as_json() for row in rows], indent=1))
+    else:
+        print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
+        print_transfers(lent)
+        print_kernel_transfers(lent_kernels)
+    if page is None:
+        return
+    if len({row.device for row in fresh}) < 2:
+        raise DseError(f"--write needs measurements of GPUs; {data} has none")
+    steps, report = published(data), StepReport.of(data / "published")
+    sequence = data / "published/hstu_h100.csv"
+    section = end_to_end_section(steps) + step_section(report)
+    section += train_only_section(submissions(data))
+    section += sequence_section(sequence_rows(sequence) if sequence.exists() else [])
+    text = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
+    page.write_text(text, encoding="utf-8")
+    write_pictures(steps, page.parent / "images")
+    write_step_pictures(report, page.parent / "images")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
     for option, (meaning, _) in COMPARISONS.items():
         parser.add_argument(f"--{option}", type=Path, help=meaning)
+    parser.add_argument(
+        "--steps",
+        type=Path,
+        nargs="?",
+        const=ALL,
+        help="published steps of transformers: one file, a folder, or without either all",
+    )
     parser.add_argument("--platform", default="", help="of collectives that name no device")
     parser.add_argument("--network", default="", help="of collectives that name no network")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table to")
-    parser.add_argument("--end-to-end", action="store_true", help="whole training steps")
+    parser.add_argument(
+        "--end-to-end", action="store_true", help="whole steps of recommendation models"
+    )
     parser.add_argument("--cases", action="store_true", help="list every published case")
     parser.add_argument("--shipped", action="store_true", help="list shipped models, too")
     parser.add_argument("--json", action="store_true")
@@ -204,48 +292,15 @@ def main() -> None:
                     named = {"platform": arguments.platform, "network": arguments.network}
                 compare(path, as_json=arguments.json, **named)
                 return
-        if arguments.end_to_end and arguments.write is None:
-            steps = published(arguments.data)
-            if arguments.json:
-                print(json.dumps(end_to_end_document(steps), indent=1))
-            else:
-                print_end_to_end(steps, every=arguments.cases)
-            return
-        fresh = [*device_rows(arguments.data), *collective_model_rows(arguments.data)]
-        lent = [
-            *transfer_rows(arguments.data),
-            *transfer_rows(arguments.data, same_generation=False),
-        ]
-        lent_kernels = list(kernel_transfer_rows(arguments.data))
-        if not fresh:
-            print(
-                f"note: no measurements of GPUs in {arguments.data}; see --shipped for what the "
-                "shipped calibrations say of themselves",
-                file=sys.stderr,
-            )
-        fresh += machine_rows(ROOT / "benchmarks/measurements/cpu_epyc.points.jsonl")
-        networks = list(network_rows(ROOT / "benchmarks/measurements", arguments.data))
-        shipped = list(shipped_rows())
-        steps = published(arguments.data) if arguments.write is not None else []
+        if arguments.steps is not None:
+            path = arguments.data / "published" if arguments.steps == ALL else arguments.steps
+            compare_steps(path, as_json=arguments.json, page=arguments.write)
+        elif arguments.end_to_end and arguments.write is None:
+            compare_end_to_end(arguments.data, as_json=arguments.json, every=arguments.cases)
+        else:
+            compare_models(arguments)
     except DseError as error:
         parser.error(str(error))
-    if arguments.json:
-        rows = [*fresh, *networks, *shipped, *lent, *lent_kernels]
-        print(json.dumps([row.as_json() for row in rows], indent=1))
-    else:
-        print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
-        print_transfers(lent)
-        print_kernel_transfers(lent_kernels)
-    if arguments.write is not None and len({row.device for row in fresh}) < 2:
-        parser.error(f"--write needs measurements of GPUs; {arguments.data} has none")
-    if arguments.write is not None:
-        sequence = arguments.data / "published/hstu_h100.csv"
-        section = end_to_end_section(steps)
-        section += train_only_section(submissions(arguments.data))
-        section += sequence_section(sequence_rows(sequence) if sequence.exists() else [])
-        page = accuracy_page(fresh, lent, lent_kernels, networks, shipped, section)
-        arguments.write.write_text(page, encoding="utf-8")
-        write_pictures(steps, arguments.write.parent / "images")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The part of docs/accuracy.md on whole training steps: figures, pictures, parameters, misses."""
+"""The part of docs/accuracy.md on steps of recommendation models: figures, parameters, misses."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from end_to_end_cases import RATE, TIME
 from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
 from end_to_end_plot import scatter
 
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
     from end_to_end_cases import EndToEndCase
     from end_to_end_figures import Figures
 
-#: Pictures by the quantity on their axes.
-PICTURES = {
-    RATE: ("accuracy_dlrm.svg", "recommendation models, samples per second"),
-    TIME: ("accuracy_transformers.svg", "transformers, seconds a step"),
-}
-
-_WHAT = {RATE: "throughput", TIME: "time"}
+#: The picture of all cases.
+PICTURE = "accuracy_dlrm.svg"
 
 #: Why cases of a kind are missed: words in the name of a case, and what is known about it. The
 #: first that fits is taken.
@@ -53,24 +47,19 @@ CAUSES = (
         "v1.1 Supermicro SYS-420GP-TNAR",
         "slower than the other boards of that round; nothing stated explains it",
     ),
-    ("30b 8192", "fills the card; what a full allocator costs is not modelled"),
-    ("760m 1024", "fills the card; what a full allocator costs is not modelled"),
-    ("13b", "fills the card; what a full allocator costs is not modelled"),
 )
 
 _HEAD = """
-## Whole training steps against published ones
+## Training steps of recommendation models against published ones
 
 `python benchmarks/accuracy.py --end-to-end` predicts {count} published steps of people who never
-saw this project: recommendation models from DeepLearningExamples, MLPerf Training, TorchRec,
-distributed-embeddings and HiPC'22, GPT from Narayanan et al. (SC 2021) and Korthikanti et al.
-(MLSys 2023), MPT under FSDP from LLM Foundry. The configuration of a case follows from what its
-source states of hardware and software by rules (`benchmarks/published_cases.py`,
-`transformer_cases.py`) that look at nothing else; MLPerf's figures include evaluation and are
-predicted with it. **These figures are taken on the cases on which the parameters below were
-fitted.** Whole groups left out of the fits are in [method.md](method.md) and
-[transformers.md](transformers.md). Beside the model stands a roofline of the same steps: kernels
-at peak arithmetic or bandwidth, one after the other, with line rates and no host.
+saw this project, from DeepLearningExamples, MLPerf Training, TorchRec, distributed-embeddings and
+HiPC'22. The configuration of a case follows from what its source states of hardware and software
+by rules (`benchmarks/published_cases.py`) that look at nothing else; MLPerf's figures include
+evaluation and are predicted with it. **These figures are taken on the cases on which the
+parameters below were fitted.** Whole groups left out of the fits are in [method.md](method.md).
+Beside the model stands a roofline of the same steps: kernels at peak arithmetic or bandwidth, one
+after the other, with line rates and no host.
 
 Bias is the median of log(predicted/measured) of the step's time. Pairs are those of a family that
 differ by more than 5 %. Noise: 24 submissions of one workload on 8 × H100 spread by 4.0 %.
@@ -80,9 +69,8 @@ differ by more than 5 %. Noise: 24 submissions of one workload on 8 × H100 spre
 _PARAMETERS = """
 ### Free parameters
 
-All were fitted on whole programs at once, never on a case. Those of transformers:
-[transformers.md](transformers.md#free-parameters). Those of recommendation models are
-{count} values of training programs (`dse list programs`):
+All were fitted on whole programs at once, never on a case: {count} values of training programs
+(`dse list programs`).
 
 | program | value | fitted on |
 |---|---|---|
@@ -101,23 +89,22 @@ def end_to_end_section(cases: Sequence[EndToEndCase]) -> str:
     for mark in judged(families):
         name, _, rest = str(mark).partition(": ")
         parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")
-    for name, words in PICTURES.values():
-        parts.append(f"\n![Predicted against measured: {words}](images/{name})\n")
+    words = "recommendation models, samples per second"
+    parts.append(f"\n![Predicted against measured: {words}](images/{PICTURE})\n")
     parts += [_parameters(), _misses(cases)]
     return "".join(parts)
 
 
 def write_pictures(cases: Sequence[EndToEndCase], folder: Path) -> None:
-    """Writes the pictures that the section shows.
+    """Writes the picture that the section shows.
 
     Args:
         cases: All published cases with their predictions.
         folder: Where they go; made if it is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for unit, (name, _) in PICTURES.items():
-        chosen = [case for case in cases if case.unit == unit and math.isfinite(case.predicted)]
-        (folder / name).write_text(scatter(chosen), encoding="utf-8")
+    chosen = [case for case in cases if math.isfinite(case.predicted)]
+    (folder / PICTURE).write_text(scatter(chosen), encoding="utf-8")
 
 
 def cause_of(case: EndToEndCase) -> str:
@@ -158,7 +145,7 @@ def _parameters() -> str:
 def _misses(cases: Sequence[EndToEndCase]) -> str:
     lines = ["\n### The ten largest misses\n", "| case | error | why |", "|---|---:|---|"]
     lines += [
-        f"| {case.case} | {100 * case.error:+.0f} % {_WHAT[case.unit]} | {cause_of(case)} |"
+        f"| {case.case} | {100 * case.error:+.0f} % throughput | {cause_of(case)} |"
         for case in worst(cases)
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Predicted against measured steps as a static SVG: the model beside the roofline."""
+"""Predicted against measured steps as static SVG: beside a roofline, or family by family."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ _GAP = 60
 _TOP = 62
 _BOTTOM = 48
 _RIGHT = 20
+
+#: Of pictures with a panel for each family.
+_SMALL = 230
+_COLUMNS = 4
+
+#: Points of a panel with an interval and a title each; more would only hide each other.
+_MOST_POINTS = 120
 
 #: What the dashed lines mark on either side of equality.
 _BAND = 0.2
@@ -66,11 +73,29 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One model: its title, place and points."""
+    """One square: its title, place, scale and points.
+
+    Attributes:
+        title: Above it.
+        x_px: Left edge.
+        y_px: Upper edge.
+        side: Of the square.
+        above_px: How far the upper dashed line lies above the diagonal.
+        below_px: How far the lower one lies above it: less than 0.
+        ticks: Of both axes.
+        points: Cases, each with its interval and what a pointer shows.
+        dots: Cases of a panel that has too many for that, as one path.
+    """
 
     title: str
     x_px: float
-    points: tuple[Point, ...]
+    y_px: float
+    side: float
+    above_px: float
+    below_px: float
+    ticks: tuple[Tick, ...]
+    points: tuple[Point, ...] = ()
+    dots: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +116,20 @@ class Plot:
         unit: Of both axes.
         width: Of the picture.
         height: Of the picture.
-        side: Of one square panel.
-        top: Upper edge of the panels.
-        above_px: How far the upper dashed line lies above the diagonal.
-        below_px: How far the lower one lies above it: less than 0.
-        ticks: Of both axes of both panels.
-        legend: The families.
-        panels: The models.
+        legend: The families; none where every panel is one.
+        panels: The squares.
     """
 
     title: str
     unit: str
     width: float
     height: float
-    side: float
-    top: float
-    above_px: float
-    below_px: float
-    ticks: tuple[Tick, ...]
     legend: tuple[LegendEntry, ...]
     panels: tuple[Panel, ...]
 
 
 def scatter(cases: Sequence[EndToEndCase]) -> str:
-    """Returns the picture of some cases of one unit as SVG.
+    """Returns the picture of some cases of one unit as SVG: the model beside the roofline.
 
     Both panels share one logarithmic range, so that the diagonal is where prediction and
     measurement agree.
@@ -122,50 +137,106 @@ def scatter(cases: Sequence[EndToEndCase]) -> str:
     Args:
         cases: At least one that the model could predict.
     """
+    low, high = _range(cases, roofline=True)
+    families = list(dict.fromkeys(case.family for case in cases))
+    panels = []
+    for index, title in enumerate(("dse", "roofline")):
+        x_px = _LEFT + index * (_SIDE + _GAP)
+        panels.append(_panel(title, cases, families, low, high, (x_px, _TOP), _SIDE, index == 0))
+    legend = tuple(
+        LegendEntry(family, _COLOURS[index % 4], _LEFT + 150 * index)
+        for index, family in enumerate(families)
+    )
+    width = _LEFT + 2 * _SIDE + _GAP + _RIGHT
+    return _drawn(cases, width, _TOP + _SIDE + _BOTTOM, legend, panels)
+
+
+def scatter_by_family(cases: Sequence[EndToEndCase]) -> str:
+    """Returns the picture of some cases of one unit as SVG: one panel a family.
+
+    Args:
+        cases: At least one that the model could predict; others are left out.
+    """
+    cases = [case for case in cases if math.isfinite(case.predicted)]
+    panels = []
+    for index, family in enumerate(dict.fromkeys(case.family for case in cases)):
+        mine = [case for case in cases if case.family == family]
+        low, high = _range(mine, roofline=False)
+        x_px = _LEFT + index % _COLUMNS * (_SMALL + _GAP)
+        y_px = _TOP + index // _COLUMNS * (_SMALL + _TOP + _BOTTOM)
+        title = f"{family}, {len(mine)} steps"
+        panels.append(_panel(title, mine, [family], low, high, (x_px, y_px), _SMALL, True))
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // _COLUMNS)
+    width = _LEFT + columns * (_SMALL + _GAP) - _GAP + _RIGHT
+    return _drawn(cases, width, rows * (_SMALL + _TOP + _BOTTOM), (), panels)
+
+
+def _drawn(
+    cases: Sequence[EndToEndCase],
+    width: float,
+    height: float,
+    legend: tuple[LegendEntry, ...],
+    panels: Sequence[Panel],
+) -> str:
+    unit = cases[0].unit
+    families = ", ".join(dict.fromkeys(case.family for case in cases))
+    title = f"Predicted against measured {unit}: {families}"
+    return render(_TEMPLATE, Plot(title, unit, width, height, legend, tuple(panels)))
+
+
+def render(template: Path, plot: object) -> str:
+    """Returns a picture from its template, which is given what it draws as `plot`."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(plot=_plot(cases)) + "\n"
+    text = template.read_text(encoding="utf-8")
+    return environment.from_string(text).render(plot=plot) + "\n"
 
 
-def _plot(cases: Sequence[EndToEndCase]) -> Plot:
-    unit = cases[0].unit
-    values = [value for case in cases for value in (case.measured, case.predicted, case.roofline)]
+def _range(cases: Sequence[EndToEndCase], *, roofline: bool) -> tuple[float, float]:
+    """Returns the powers of ten that the axes reach from and to."""
+    values = [value for case in cases for value in (case.measured, case.predicted)]
+    values += [case.roofline for case in cases if roofline]
     known = [math.log10(value) for value in values if math.isfinite(value)]
-    low, high = min(known) - 0.1, max(known) + 0.1
-    scale = _SIDE / (high - low)
-    families = list(dict.fromkeys(case.family for case in cases))
-    panels = tuple(
-        Panel(
-            title,
-            _LEFT + index * (_SIDE + _GAP),
-            tuple(_points(cases, families, low, scale, ours=index == 0)),
-        )
-        for index, title in enumerate(("dse", "roofline"))
-    )
-    return Plot(
-        title=f"Predicted against measured {unit}: " + ", ".join(families),
-        unit=unit,
-        width=_LEFT + 2 * _SIDE + _GAP + _RIGHT,
-        height=_TOP + _SIDE + _BOTTOM,
-        side=_SIDE,
-        top=_TOP,
+    return min(known) - 0.1, max(known) + 0.1
+
+
+def _panel(
+    title: str,
+    cases: Sequence[EndToEndCase],
+    families: list[str],
+    low: float,
+    high: float,
+    at_px: tuple[float, float],
+    side: float,
+    ours: bool,
+) -> Panel:
+    scale = side / (high - low)
+    points = _points(cases, families, low, scale, side, ours=ours)
+    many = len(points) > _MOST_POINTS
+    return Panel(
+        title,
+        *at_px,
+        side,
         above_px=round(math.log10(1 + _BAND) * scale, 1),
         below_px=round(math.log10(1 - _BAND) * scale, 1),
         ticks=_ticks(low, high, scale),
-        legend=tuple(
-            LegendEntry(family, _COLOURS[index % 4], _LEFT + 150 * index)
-            for index, family in enumerate(families)
-        ),
-        panels=panels,
+        points=() if many else tuple(points),
+        dots="".join(f"M{point.x_px:g} {point.y_px:g}h0" for point in points) if many else "",
     )
 
 
 def _points(
-    cases: Sequence[EndToEndCase], families: list[str], low: float, scale: float, *, ours: bool
+    cases: Sequence[EndToEndCase],
+    families: list[str],
+    low: float,
+    scale: float,
+    side: float,
+    *,
+    ours: bool,
 ) -> list[Point]:
     def across(value: float) -> float:
         return round((math.log10(value) - low) * scale, 1)
@@ -185,9 +256,9 @@ def _points(
                 _COLOURS[family % 4],
                 family % 4,
                 across(case.measured),
-                round(_SIDE - across(predicted), 1),
-                round(_SIDE - across(case.low), 1) if bounded else None,
-                round(_SIDE - across(case.high), 1) if bounded else None,
+                round(side - across(predicted), 1),
+                round(side - across(case.low), 1) if bounded else None,
+                round(side - across(case.high), 1) if bounded else None,
             )
         )
     return points

@@ -9,50 +9,22 @@ which the errors of the full model stand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from dse.model import OperatorKind, dense_operators, dense_parameter_count
+from dse.workload.transformer import DataSharding, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dse.machine import Cluster, Precision
     from dse.model import DlrmModel
+    from dse.workload.transformer import TransformerJob
 
 #: Bytes of one looked-up index, and of one weight or gradient of a table.
 _INDEX_BYTES = 8
 _ROW_VALUE_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TransformerStep:
-    """One training step of a decoder-only transformer.
-
-    Attributes:
-        layers: Transformer layers.
-        hidden: Model width; the inner layer of the MLP is four times as wide.
-        sequence: Tokens of a sample.
-        vocabulary: Tokens known.
-        global_batch: Samples of a step.
-        micro_batch: Samples of one forward pass of one replica.
-        tensor: Tensor-parallel ranks.
-        pipeline: Pipeline stages.
-        sharded: Whether parameters are gathered for each pass (FSDP) or replicated.
-        recomputed: Whether the forward pass runs again before the backward pass.
-    """
-
-    layers: int
-    hidden: int
-    sequence: int
-    vocabulary: int
-    global_batch: int
-    micro_batch: int
-    tensor: int = 1
-    pipeline: int = 1
-    sharded: bool = False
-    recomputed: bool = False
 
 
 def dlrm_roofline_s(
@@ -86,54 +58,61 @@ def dlrm_roofline_s(
     return total_s + _exchange_s(cluster, ranks, exchanged + reduced)
 
 
-def transformer_roofline_s(step: TransformerStep, cluster: Cluster, precision: Precision) -> float:
+def transformer_roofline_s(job: TransformerJob) -> float:
     """Returns the seconds of one step of a transformer.
 
     Attention is fused: its arithmetic counts, its scores never reach memory.
     """
-    replicas = cluster.world_size / (step.tensor * step.pipeline)
-    passes = step.global_batch / replicas / step.micro_batch
-    tokens, hidden = step.micro_batch * step.sequence, step.hidden
-    layers = step.layers / step.pipeline
-    value_bytes = precision.value_bytes
+    model, spread, cluster = job.model, job.parallelism, job.cluster
+    precision, value_bytes = job.precision, job.precision.outside_products.value_bytes
+    tokens, hidden = spread.micro_batch_size * model.sequence_length / spread.context, model.hidden
+    layers = model.layers / spread.pipeline
     forward_s = layers * sum(
-        _product_s(cluster, precision, m, n, k) for m, n, k in _layer_products(step, tokens)
+        _product_s(cluster, precision, m, n, k) for m, n, k in _layer_products(job, tokens)
     )
-    # Two layer norms, the activation (four times as wide) and two residuals, each in and out.
-    streamed = (4 + 8 / step.tensor + 6) * tokens * hidden * value_bytes
+    # Two layer norms, the activation and two residuals, each in and out.
+    visited = 0 if model.experts is None else model.experts.active * model.experts.ffn_hidden
+    inner = 2 * (model.ffn_hidden + visited) / spread.tensor
+    streamed = (10 * hidden + inner) * tokens * value_bytes
     forward_s += layers * streamed / cluster.device.memory_bandwidth_bytes_per_s
-    repeats = 3 + step.recomputed
+    repeats = 3 + (spread.recompute is Recompute.FULL)
     logits_s = _product_s(
-        cluster, precision, tokens, step.vocabulary / (step.tensor * step.pipeline), hidden
+        cluster, precision, tokens, model.vocab / (spread.tensor * spread.pipeline), hidden
     )
     pass_s = repeats * forward_s + 3 * logits_s
     activations = (repeats - 1) * 2 * layers * 2 * tokens * hidden * value_bytes
-    pass_s += _exchange_s(cluster, step.tensor, activations)
-    if step.pipeline > 1:
+    pass_s += _exchange_s(cluster, spread.tensor, activations)
+    if model.experts is not None:
+        sent = 2 * 2 * layers * tokens * model.experts.active * hidden * value_bytes
+        pass_s += _exchange_s(cluster, spread.tensor * spread.expert, sent)
+    if spread.pipeline > 1:
         pass_s += 2 * tokens * hidden * value_bytes / _link_rate(cluster, cluster.world_size)
-    parameters = 12 * step.layers * hidden**2 + step.vocabulary * hidden
-    owned = parameters / (step.tensor * step.pipeline)
-    if step.sharded:
+    experts = model.layers * model.layer_expert_parameters
+    owned = model.parameter_count - experts + experts / spread.expert
+    owned /= spread.tensor * spread.pipeline
+    if spread.data_sharding is DataSharding.PARAMETERS:
         pass_s += _exchange_s(cluster, cluster.world_size, 3 * value_bytes * owned)
-        owned /= cluster.world_size
-        return passes * pass_s + _adam_s(cluster, owned)
-    reduced = 2 * value_bytes * owned if replicas > 1 else 0.0
-    return (
-        passes * pass_s
-        + _exchange_s(cluster, cluster.world_size, reduced)
-        + _adam_s(cluster, owned)
-    )
+        owned /= spread.replicas
+        return job.micro_batches * pass_s + _adam_s(cluster, owned)
+    reduced = 2 * value_bytes * owned if spread.replicas > 1 else 0.0
+    total_s = job.micro_batches * pass_s + _exchange_s(cluster, cluster.world_size, reduced)
+    return total_s + _adam_s(cluster, owned)
 
 
-def _layer_products(step: TransformerStep, tokens: float) -> Iterator[tuple[float, float, float]]:
-    """Products of one layer's forward pass on one rank: attention, then the MLP."""
-    hidden, own = step.hidden, step.hidden / step.tensor
-    yield tokens, 3 * own, hidden
-    yield tokens, step.sequence, own
-    yield tokens, own, step.sequence
+def _layer_products(job: TransformerJob, tokens: float) -> Iterator[tuple[float, float, float]]:
+    """Products of one layer's forward pass on one rank: attention, the MLP, and the experts."""
+    model, tensor = job.model, job.parallelism.tensor
+    hidden, own = model.hidden, model.attention_width / tensor
+    yield tokens, model.qkv_width / tensor, hidden
+    yield tokens, model.sequence_length, own
+    yield tokens, own, model.sequence_length
     yield tokens, hidden, own
-    yield tokens, 4 * own, hidden
-    yield tokens, hidden, 4 * own
+    yield tokens, model.ffn_width / tensor, hidden
+    yield tokens, hidden, model.ffn_hidden / tensor
+    if model.experts is not None:
+        rows, inner = tokens * model.experts.active, model.experts.ffn_hidden / tensor
+        yield rows, (2 if model.gated_ffn else 1) * inner, hidden
+        yield rows, hidden, inner
 
 
 def _product_s(cluster: Cluster, precision: Precision, m: float, n: float, k: float) -> float:

@@ -1,13 +1,13 @@
 """Whether probabilities are what they say: of recommendations, and against published steps.
 
-Usage: python benchmarks/probability.py [--data DIR] [--steps STEPS.csv ...]
+Usage: python benchmarks/probability.py [--data DIR]
 
 The first table compares the probability that recommendations print with the share of the samples
 of the same job, drawn anew, that reach the goal. The second is the reliability of the predicted
 distributions: the share of published step times below each quantile of their own predictions.
 Where the distribution is right these shares are the quantiles themselves, up to chance; beside the
 largest deviation stands what chance alone gives on average with as many cases, were they
-independent. `--steps` adds files of published steps of transformers, one group a program.
+independent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from accuracy import DATA, published
 import numpy as np
-from published_steps import published_steps
+from step_marks import by_family, read_all, step_files
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform
@@ -28,7 +28,7 @@ from dse.search.recommend import SURE, HourlyBudget, RecommendOptions, Target, r
 from dse.workload import load_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 #: The last is the one that recommendations call sure.
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90, SURE)
@@ -99,14 +99,13 @@ def by_chance(cases: int) -> float:
     return float(np.mean([largest_deviation(row) for row in drawn]))
 
 
-def groups_of(data: Path, files: Iterable[Path]) -> dict[str, list[float]]:
-    """Returns the shares of predicted times below the measured one, by group."""
+def groups_of(data: Path) -> dict[str, list[float]]:
+    """Returns the shares of predicted times below the measured one, by family."""
     groups: dict[str, list[float]] = {}
     for case in published(data):
         groups.setdefault(case.family, []).append(case.share_faster)
-    for file in files:
-        for step in published_steps(file):
-            groups.setdefault(f"{file.stem} {step.program}", []).append(step.share_faster)
+    for family, steps in by_family(read_all(step_files(data / "published"))).items():
+        groups[family] = [one.step.share_faster for one in steps]
     known = {
         name: [share for share in shares if not math.isnan(share)]
         for name, shares in groups.items()
@@ -133,7 +132,6 @@ def print_reliability(groups: Mapping[str, Sequence[float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
-    parser.add_argument("--steps", type=Path, nargs="*", default=[], help="published steps")
     arguments = parser.parse_args()
     rows = said_and_sampled()
     print(f"{'recommendation':<58} {'said':>6} {'samples':>8}")
@@ -143,7 +141,7 @@ def main() -> None:
     verdict = "met" if worst <= MARK else "MISSED"
     print(f"{verdict:<7} {len(rows)} recommendations: largest {100 * worst:.1f} points (≤ 5)\n")
     try:
-        print_reliability(groups_of(arguments.data, arguments.steps))
+        print_reliability(groups_of(arguments.data))
     except DseError as error:
         sys.exit(f"{parser.prog}: {error}")
 

@@ -9,13 +9,10 @@ carries its problem and is counted. Tables of other forms become such rows in
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-import json
 import math
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dse.errors import DseError
 from dse.machine import Precision
@@ -37,6 +34,9 @@ _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "compos
 #: Recipes of scale factors that are the precisions of dse: scales of the present tensor, and of
 #: blocks of 32 values.
 _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
+
+#: Networks between nodes that are not their platform's default: nanotron ran on AWS p5.
+_NETWORKS = {"nanotron": "efa_3200g"}
 
 _PARAMETERS = {
     "gpus": "world_size",
@@ -61,6 +61,7 @@ class PublishedStep:
         job: What was predicted; None with a problem.
         prediction: Its prediction; None with a problem.
         problem: Why it was not predicted; empty if it was.
+        row: The row by column.
     """
 
     case: str
@@ -69,6 +70,12 @@ class PublishedStep:
     job: TransformerJob | None = None
     prediction: Prediction | None = None
     problem: str = ""
+    row: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def ran(self) -> bool:
+        """Whether it has a time: runs may have failed, most of them out of memory."""
+        return not math.isnan(self.measured_s)
 
     @property
     def predicted_s(self) -> float:
@@ -86,9 +93,23 @@ class PublishedStep:
         return math.nan if self.prediction is None else self.prediction.iteration_time_p95_s
 
     @property
+    def measured_memory_bytes(self) -> float:
+        """Published peak of what the allocator gave out on the first rank; NaN if not stated.
+
+        The files say GB, which nanotron, whose steps alone have it, counts as 2³⁰ bytes.
+        """
+        stated = self.row.get("peak_memory_gb", "")
+        return float(stated) * 2**30 if stated else math.nan
+
+    @property
+    def predicted_memory_bytes(self) -> float:
+        """Predicted peak of what the allocator gives out on the first rank; NaN if not known."""
+        return math.nan if self.prediction is None else self.prediction.memory[0].allocated_bytes
+
+    @property
     def share_faster(self) -> float:
         """Share of the drawn times that are below the published one; NaN if one is not known."""
-        if self.job is None or math.isnan(self.measured_s):
+        if self.job is None or not self.ran:
             return math.nan
         return float((self.job.sample_times_s() < self.measured_s).mean())
 
@@ -111,24 +132,35 @@ class PublishedStep:
             "low_s": self.low_s,
             "high_s": self.high_s,
         }
+        sizes = {
+            "measured_memory_bytes": self.measured_memory_bytes,
+            "predicted_memory_bytes": self.predicted_memory_bytes,
+        }
         return {
             "case": self.case,
             "program": self.program,
             **{name: None if math.isnan(time_s) else time_s for name, time_s in times_s.items()},
-            # Memory of the fullest rank, in 10⁹ bytes, and whether every rank fits.
-            "predicted_memory_gb": None if found is None else found.peak_memory_bytes / 1e9,
+            # What the allocator gives out on the first rank.
+            **{name: None if math.isnan(size) else size for name, size in sizes.items()},
             "fits": None if found is None else found.feasible,
             "problem": self.problem,
         }
 
 
-def published_steps(path: Path) -> list[PublishedStep]:
-    """Returns every row of a file of published steps with its prediction.
-
-    Raises:
-        DseError: The file cannot be read.
-    """
-    return [_step(row) for row in read_rows(path)]
+def published_step(row: Mapping[str, str]) -> PublishedStep:
+    """Returns a row with its prediction, or with the reason why there is none."""
+    measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
+    # If recomputation is not stated, the least that fits.
+    kinds = [row["recompute"]] if row["recompute"] else ["none", "selective", "full"]
+    try:
+        for recompute in kinds:
+            job = published_job({**row, "recompute": recompute})
+            prediction = predict_job(job)
+            if prediction.feasible:
+                break
+    except (DseError, ValueError) as error:
+        return PublishedStep(row["case"], row["program"], measured_s, problem=str(error), row=row)
+    return PublishedStep(row["case"], row["program"], measured_s, job, prediction, row=row)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -142,34 +174,6 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except OSError as error:
         raise DseError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def compare_steps(path: Path, *, as_json: bool) -> None:
-    """Prints errors by program, or everything as JSON."""
-    cases = published_steps(path)
-    if as_json:
-        print(json.dumps({"cases": [case.document() for case in cases]}, indent=1))
-        return
-    print(
-        f"{'program':<20} {'rows':>5} {'predicted':>9} {'median':>7} {'mean':>7} {'bias':>7} "
-        f"{'inside 90 %':>11}"
-    )
-    for program in dict.fromkeys(case.program for case in cases):
-        mine = [case for case in cases if case.program == program]
-        known = [case for case in mine if not case.problem and not math.isnan(case.measured_s)]
-        if not known:
-            print(f"{program:<20} {len(mine):5d} {0:9d}  {mine[0].problem}")
-            continue
-        errors = np.array([case.error for case in known])
-        inside = np.mean([case.inside for case in known])
-        print(
-            f"{program:<20} {len(mine):5d} {len(known):9d} {100 * np.median(abs(errors)):6.1f}% "
-            f"{100 * abs(errors).mean():6.1f}% {100 * np.median(errors):+6.1f}% "
-            f"{100 * inside:9.0f} %"
-        )
-    for problem in dict.fromkeys(case.problem for case in cases if case.problem):
-        count = sum(case.problem == problem for case in cases)
-        print(f"{count} × {problem}")
 
 
 def published_job(row: Mapping[str, str]) -> TransformerJob:
@@ -188,27 +192,13 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
     parameters |= {
         "precision": _PRECISIONS.get(row["precision"], row["precision"]),
         "program": program,
+        "network": _NETWORKS.get(program, "default"),
         "recompute": row["recompute"] or "none",
         # A single rank shares nothing.
         "sequence_parallel": row["sequence_parallel"] == "1" and parameters["tensor"] != 1,
         "data_sharding": row["sharding"] if int(row["dp"]) > 1 else "none",
     }
     return TransformerWorkload(_model(row)).job(_platform(row["platform"]), parameters)
-
-
-def _step(row: dict[str, str]) -> PublishedStep:
-    measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
-    # If recomputation is not stated, the least that fits.
-    kinds = [row["recompute"]] if row["recompute"] else ["none", "selective", "full"]
-    try:
-        for recompute in kinds:
-            job = published_job({**row, "recompute": recompute})
-            prediction = predict_job(job)
-            if prediction.feasible:
-                break
-    except (DseError, ValueError) as error:
-        return PublishedStep(row["case"], row["program"], measured_s, problem=str(error))
-    return PublishedStep(row["case"], row["program"], measured_s, job, prediction)
 
 
 def _model(row: Mapping[str, str]) -> TransformerModel:

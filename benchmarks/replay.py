@@ -72,7 +72,7 @@ def job_marks(name: str, rounds: int) -> Iterator[Mark]:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    step = JOBS[name]()
+    step = JOBS[name]("cpu")
     with tempfile.TemporaryDirectory() as folder:
         with dse.capture(folder, steps=STEPS, skip=4) as capture:
             for _ in capture.steps(range(STEPS + 12)):

@@ -1,4 +1,4 @@
-"""Training jobs on the CPU whose captures are replayed: an MLP, a transformer and a DLRM."""
+"""Training jobs whose captures are replayed: an MLP, a transformer and a DLRM."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Sizes at which operators, not Python, take the time; a step takes 20 to 200 ms on one core.
+#: Sizes at which operators, not Python, take the time: 20 to 200 ms a step on one core.
 MLP_BATCH, MLP_WIDTH = 512, 768
 TOKENS, TOKEN_WIDTH, HEADS, LAYERS, SEQUENCES = 64, 192, 4, 2, 16
 TABLES, ROWS, DIM, POOLING, DLRM_BATCH, DENSE = 8, 50_000, 64, 20, 512, 13
 
 
-def mlp() -> Callable[[], None]:
+def mlp(device: str = "cpu") -> Callable[[], None]:
     """Returns a step of an MLP under Adam."""
     import torch
     from torch import nn
@@ -23,12 +23,13 @@ def mlp() -> Callable[[], None]:
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(MLP_WIDTH, 16))
-    inputs, labels = torch.randn(MLP_BATCH, MLP_WIDTH), torch.randn(MLP_BATCH, 16)
+    model = nn.Sequential(*layers, nn.Linear(MLP_WIDTH, 16)).to(device)
+    inputs = torch.randn(MLP_BATCH, MLP_WIDTH, device=device)
+    labels = torch.randn(MLP_BATCH, 16, device=device)
     return _stepper(model, lambda: nn.functional.mse_loss(model(inputs), labels))
 
 
-def transformer() -> Callable[[], None]:
+def transformer(device: str = "cpu") -> Callable[[], None]:
     """Returns a step of a transformer that predicts tokens, under Adam."""
     import torch
     from torch import nn
@@ -41,16 +42,16 @@ def transformer() -> Callable[[], None]:
         nn.Embedding(vocabulary, TOKEN_WIDTH),
         nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False),
         nn.Linear(TOKEN_WIDTH, vocabulary),
-    )
-    tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS))
-    labels = torch.randint(vocabulary, (SEQUENCES * TOKENS,))
+    ).to(device)
+    tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), device=device)
+    labels = torch.randint(vocabulary, (SEQUENCES * TOKENS,), device=device)
     return _stepper(
         model,
         lambda: nn.functional.cross_entropy(model(tokens).view(-1, vocabulary), labels),
     )
 
 
-def dlrm() -> Callable[[], None]:
+def dlrm(device: str = "cpu") -> Callable[[], None]:
     """Returns a step of a DLRM: pooled lookups, dot interaction, SGD with sparse gradients."""
     import torch
     from torch import nn
@@ -64,12 +65,13 @@ def dlrm() -> Callable[[], None]:
     top = nn.Sequential(
         nn.Linear(DIM + pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
     )
-    model = nn.ModuleDict({"tables": tables, "bottom": bottom, "top": top})
-    dense = torch.randn(DLRM_BATCH, DENSE)
-    labels = torch.randint(2, (DLRM_BATCH, 1)).float()
-    offsets = torch.arange(0, DLRM_BATCH * POOLING, POOLING)
-    indices = [torch.randint(ROWS, (DLRM_BATCH * POOLING,)) for _ in range(TABLES)]
-    rows, columns = torch.triu_indices(features, features, offset=1)
+    model = nn.ModuleDict({"tables": tables, "bottom": bottom, "top": top}).to(device)
+    dense = torch.randn(DLRM_BATCH, DENSE, device=device)
+    labels = torch.randint(2, (DLRM_BATCH, 1), device=device).float()
+    offsets = torch.arange(0, DLRM_BATCH * POOLING, POOLING, device=device)
+    looked_up = DLRM_BATCH * POOLING
+    indices = [torch.randint(ROWS, (looked_up,), device=device) for _ in range(TABLES)]
+    rows, columns = torch.triu_indices(features, features, offset=1, device=device)
 
     def loss() -> Any:
         below = bottom(dense)
@@ -101,7 +103,8 @@ def _stepper(model: Any, loss: Callable[[], Any], *, sparse: bool = False) -> Ca
     return step
 
 
-JOBS: dict[str, Callable[[], Callable[[], None]]] = {
+#: By name: what makes a step on a device, ``cpu`` or ``cuda``.
+JOBS: dict[str, Callable[[str], Callable[[], None]]] = {
     "mlp": mlp,
     "transformer": transformer,
     "dlrm": dlrm,

@@ -17,14 +17,14 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from published_cases import platform_of
-from published_steps import PublishedStep, published_job, read_rows
+from published_steps import PublishedStep, published_job, published_step, read_rows
 
 from dse.errors import ConfigError, DseError
 from dse.workload import predict_job
 from dse.workload.transformer import COMPOSER, MEGATRON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from dse.workload import Prediction
@@ -64,23 +64,29 @@ _SETTINGS = {
 }
 
 
-def gpt_cases(path: Path) -> list[PublishedStep]:
-    """Returns the cases of a table of GPT trained with Megatron-LM.
+def transformer_cases(path: Path) -> Iterator[PublishedStep]:
+    """Yields the rows of a table of steps of transformers with their predictions.
 
-    Columns: source, model, layers, hidden, heads, seq, vocab, gpu, gpus, tp, pp, dp, interleave,
-    global_batch, micro_batch, recompute, sequence_parallel, precision, s_per_iter.
+    Three forms are known by their columns: that of `published_steps.py`, the table of GPT under
+    Megatron-LM (source, model, layers, hidden, heads, seq, vocab, gpu, gpus, tp, pp, dp,
+    interleave, global_batch, micro_batch, recompute, sequence_parallel, precision, s_per_iter),
+    and LLM Foundry's table of MPT under FSDP.
+
+    Raises:
+        DseError: The file cannot be read, or has none of these forms.
     """
-    return [_gpt_case(row) for row in read_rows(path)]
+    rows = read_rows(path)
+    for column, predicted in _FORMS.items():
+        if rows and column in rows[0]:
+            yield from map(predicted, rows)
+            return
+    raise DseError(f"{path} has no column {', '.join(_FORMS)}; give a table of published steps")
 
 
-def mpt_cases(path: Path) -> list[PublishedStep]:
-    """Returns the cases of LLM Foundry's table of MPT under FSDP."""
-    return [_mpt_case(row) for row in read_rows(path)]
-
-
-def _gpt_case(row: dict[str, str]) -> PublishedStep:
+def _gpt_case(row: Mapping[str, str]) -> PublishedStep:
     name = f"{row['source'].split(' et')[0]} {row['model']} {row['gpus']} {row['recompute']}"
-    stated = row | {
+    stated = {
+        **row,
         "case": name,
         "model": "",
         "kv_heads": row["heads"],
@@ -111,7 +117,8 @@ def _gpt_case(row: dict[str, str]) -> PublishedStep:
         for interleave, size in product(stages, sizes)
     ]
     job, prediction = _fastest(replace(job, software=software) for job in candidates)
-    return PublishedStep(name, "megatron", float(row["s_per_iter"]), job, prediction)
+    measured_s = float(row["s_per_iter"])
+    return PublishedStep(name, "megatron", measured_s, job, prediction, row=stated)
 
 
 def _stated(text: str, known: int | None, otherwise: Iterable[int]) -> tuple[int, ...]:
@@ -121,7 +128,7 @@ def _stated(text: str, known: int | None, otherwise: Iterable[int]) -> tuple[int
     return (known,) if known is not None else tuple(otherwise)
 
 
-def _mpt_case(row: dict[str, str]) -> PublishedStep:
+def _mpt_case(row: Mapping[str, str]) -> PublishedStep:
     length, gpus = row["SeqLen (T)"], row["# GPUs"]
     stated = {
         "model": f"mpt_{row['Model']}",
@@ -144,7 +151,15 @@ def _mpt_case(row: dict[str, str]) -> PublishedStep:
     job = replace(published_job(stated), software=software)
     measured_s = int(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
     name = f"{row['Model']} {length} {gpus}×{row['GPU']}"
-    return PublishedStep(name, "composer", measured_s, job, predict_job(job))
+    return PublishedStep(name, "composer", measured_s, job, predict_job(job), row=stated)
+
+
+#: How a row is predicted, by the column that only tables of its form have.
+_FORMS: Mapping[str, Callable[[Mapping[str, str]], PublishedStep]] = {
+    "s_per_step": published_step,
+    "s_per_iter": _gpt_case,
+    "Throughput (T/s)": _mpt_case,
+}
 
 
 def _fastest(candidates: Iterable[TransformerJob]) -> tuple[TransformerJob, Prediction]:

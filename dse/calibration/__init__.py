@@ -5,6 +5,7 @@ from __future__ import annotations
 from dse.calibration._attention import fit_attention
 from dse.calibration._collectives import check_one_domain, fit_collectives, held_out_sizes
 from dse.calibration._embedding import fit_embedding
+from dse.calibration._experts import fit_exchange, fit_experts
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
 from dse.calibration._machine import MachineCalibration, fit_machine
 from dse.calibration._network import NETWORK_OPS, fit_network
@@ -22,6 +23,8 @@ __all__ = [
     "fit_attention",
     "fit_collectives",
     "fit_embedding",
+    "fit_exchange",
+    "fit_experts",
     "fit_gemm",
     "fit_machine",
     "fit_network",

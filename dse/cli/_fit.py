@@ -32,13 +32,13 @@ _TOLERANCE = 0.5
 #: Options that not all kinds have, with the kinds that do.
 _KINDS_OF_OPTIONS = {
     "--op": ("collective", "embedding", "network"),
-    "--ranks": ("collective", "network"),
+    "--ranks": ("exchange", "collective", "network"),
     "--nodes": ("network",),
     "--size-unit": ("collective", "network"),
     "--link": ("collective", "network"),
     "--network": ("network",),
     "--in-place": ("collective", "network"),
-    "--implementation": ("gemm", "attention"),
+    "--implementation": ("gemm", "attention", "experts", "exchange"),
     "--nccl": ("collective",),
     "--tolerance": ("collective", "network"),
 }
@@ -46,9 +46,10 @@ _KINDS_OF_OPTIONS = {
 
 def fit_command(
     kind: Annotated[
-        Literal["gemm", "attention", "collective", "embedding", "network"],
+        Literal["gemm", "attention", "experts", "exchange", "collective", "embedding", "network"],
         typer.Argument(
-            help="What was measured; network means collectives over several nodes.",
+            help="What was measured; exchange means tokens on their way to experts, network "
+            "collectives over several nodes.",
         ),
     ],
     data: Annotated[
@@ -125,9 +126,7 @@ def fit_command(
     ] = False,
     implementation: Annotated[
         str,
-        typer.Option(
-            "--implementation", help="Library whose kernels were measured (gemm, attention)."
-        ),
+        typer.Option("--implementation", help="Library whose kernels were measured."),
     ] = "",
     nccl: Annotated[
         str | None,
@@ -310,6 +309,21 @@ def _fit(
         heads = read_attention(file, replace(options, precision=None))
         fitted_heads = fit_attention(cluster.device, heads, precision, origin)
         return CalibrationFile(kernels=(fitted_heads,)), heads.notes
+    if kind == "experts":
+        from dse.calibration import fit_experts
+        from dse.calibration.measurements import read_experts
+
+        blocks = read_experts(file, options)
+        return CalibrationFile(
+            kernels=(fit_experts(cluster.device, blocks, origin),)
+        ), blocks.notes
+    if kind == "exchange":
+        from dse.calibration import fit_exchange
+        from dse.calibration.measurements import read_exchange
+
+        sent = read_exchange(file, options)
+        fitted_sent = fit_exchange(cluster.device, sent, origin)
+        return CalibrationFile(kernels=(fitted_sent,)), sent.notes
     if kind == "collective":
         from dse.calibration import check_one_domain, fit_collectives
         from dse.calibration.measurements import read_collective

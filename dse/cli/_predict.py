@@ -143,6 +143,26 @@ def predict_command(
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",
+    recompute_modules: Annotated[
+        str,
+        typer.Option(
+            "--recompute-modules",
+            metavar="MODULE+…",
+            help="Parts of a layer that selective recomputation repeats: core_attn (the default), "
+            "layernorm, mlp, moe, moe_act.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
+    recompute_layers: Annotated[
+        int | None,
+        typer.Option(
+            "--recompute-layers",
+            "--recompute-num-layers",
+            min=0,
+            help="Layers of each (virtual) stage that are recomputed; all by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
     data_sharding: Annotated[
         str,
         typer.Option(
@@ -217,6 +237,8 @@ def predict_command(
         sequence_parallel=sequence_parallel,
         micro_batch_size=micro_batch_size,
         recompute=recompute,
+        recompute_modules=recompute_modules,
+        recompute_layers=recompute_layers,
         data_sharding=data_sharding,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,

@@ -274,6 +274,7 @@ def prediction_fields(prediction: Prediction, job: Job) -> dict[str, object]:
         "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
         "memory_bytes_per_rank": of_every_rank(prediction.memory_bytes_per_rank, job),
         "usable_memory_bytes": prediction.usable_memory_bytes,
+        "fit_probability": prediction.fit_probability,
         "feasible": prediction.feasible,
         "infeasible_reason": prediction.infeasible_reason,
         "breakdown": of_every_rank(prediction.breakdown, job),

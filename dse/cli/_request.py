@@ -52,6 +52,8 @@ class Request:
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What the backward pass recomputes.
+        recompute_modules: Parts of a layer that selective recomputation repeats.
+        recompute_layers: Layers of each stage that are recomputed.
         data_sharding: ZeRO stage.
         price_basis: Which list prices count; those on demand if empty.
         price_provider: Provider to rent from; the cheapest if empty.
@@ -85,6 +87,8 @@ class Request:
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None
     recompute: str = ""
+    recompute_modules: str = ""
+    recompute_layers: int | None = None
     data_sharding: str = ""
     price_basis: str = ""
     price_provider: str = ""

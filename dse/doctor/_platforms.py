@@ -28,10 +28,20 @@ if TYPE_CHECKING:
     _Fitted: TypeAlias = KernelCalibration | CollectiveCalibration | NetworkCalibration
 
 #: Families of operators; other kernels of the dense model are `other kernels`.
-FAMILIES = ("gemm", "attention", "embedding", "copies", "other kernels", "collectives", "networks")
+FAMILIES = (
+    "gemm",
+    "attention",
+    "experts",
+    "embedding",
+    "copies",
+    "other kernels",
+    "collectives",
+    "networks",
+)
 _STARTS = {
     "gemm": "gemm",
     "attention": "attention",
+    **dict.fromkeys(("experts", "expert"), "experts"),
     "embedding": "embedding",
     "memcpy": "copies",
 }

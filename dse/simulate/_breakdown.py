@@ -146,17 +146,18 @@ def _split(
     host = kind == TaskKind.HOST
     # A task of the host that nothing waits for has no length here.
     counted_s = np.where(late | ~host[:, None], end_s, start_s)
-    # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share.
+    # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share;
+    # where that is nothing, rounding may leave less.
     host_s, device_s, all_s = (
         _covered_s(start_s[tasks], counted_s[tasks])
         for tasks in (host, host | device, np.ones(len(kind), dtype=bool))
     )
     return tuple(
         RankBreakdown(
-            compute_s=with_device_s - with_host_s,
-            exposed_communication_s=busy_s - with_device_s,
+            compute_s=max(0.0, with_device_s - with_host_s),
+            exposed_communication_s=max(0.0, busy_s - with_device_s),
             host_s=with_host_s,
-            idle_s=makespan_s - busy_s,
+            idle_s=max(0.0, makespan_s - busy_s),
         )
         for with_host_s, with_device_s, busy_s in np.stack((host_s, device_s, all_s)).T.tolist()
     )
@@ -187,4 +188,5 @@ def _covered_s(start_s: NDArray[np.float64], end_s: NDArray[np.float64]) -> NDAr
     reach = np.maximum.accumulate(end, axis=0)
     # A new stretch begins where a task starts after all earlier ones have ended.
     gap = np.maximum(0.0, start[1:] - reach[:-1])
-    return np.asarray(reach[-1] - start[0] - gap.sum(axis=0))
+    covered_s = reach[-1] - start[0] - gap.sum(axis=0)
+    return np.asarray(np.maximum(0.0, covered_s))

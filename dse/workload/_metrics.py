@@ -34,6 +34,7 @@ class Figures:
         cost_usd_per_million_samples: Price of a million samples.
         peak_memory_bytes: Device memory of the fullest rank.
         memory_headroom_fraction: Free share of the usable memory on the fullest rank.
+        fit_probability: Probability that every rank fits its memory.
     """
 
     world_size: float = math.nan
@@ -46,6 +47,7 @@ class Figures:
     cost_usd_per_million_samples: float = math.nan
     peak_memory_bytes: float = math.nan
     memory_headroom_fraction: float = math.nan
+    fit_probability: float = math.nan
 
     @staticmethod
     def of(configuration: Configuration, prediction: Prediction) -> Figures:
@@ -62,11 +64,12 @@ class Figures:
             cost_usd_per_million_samples=math.nan if cost is None else cost,
             peak_memory_bytes=prediction.peak_memory_bytes if prediction.memory else math.nan,
             memory_headroom_fraction=prediction.memory_headroom_fraction,
+            fit_probability=prediction.fit_probability,
         )
 
 
 #: Figures of an ordinary job, to find out which of them a metric uses.
-_EXAMPLE = Figures(8, 8192, 24.0, 0.010, 0.009, 0.012, 819_200, 0.008, 40e9, 0.45)
+_EXAMPLE = Figures(8, 8192, 24.0, 0.010, 0.009, 0.012, 819_200, 0.008, 40e9, 0.45, 1.0)
 
 #: Figures that are not known without a price, and without the samples of a step.
 PRICE_FIGURES = ("price_usd_per_hour", "cost_usd_per_million_samples")
@@ -85,6 +88,7 @@ PREDICTED_FIGURES = (
     "cost_usd_per_million_samples",
     "peak_memory_bytes",
     "memory_headroom_fraction",
+    "fit_probability",
 )
 
 
@@ -209,6 +213,17 @@ MEMORY_HEADROOM = Metric(
     column="% free",
     limit_unit=UnitKind.FRACTION,
 )
+FIT_PROBABILITY = Metric(
+    "fit_probability",
+    "Fits with",
+    lambda figures: figures.fit_probability,
+    maximize=True,
+    unit="%",
+    scale=100.0,
+    digits=0,
+    column="% fits",
+    limit_unit=UnitKind.FRACTION,
+)
 
 #: Metrics that every kind of workload has, in the order of columns. A metric that follows from
 #: the common figures needs an entry here and nothing else.
@@ -225,6 +240,7 @@ COMMON_METRICS: tuple[Metric, ...] = (
         limit_unit=UnitKind.PRICE,
     ),
     MEMORY_HEADROOM,
+    FIT_PROBABILITY,
     Metric(
         "world_size",
         "Devices",

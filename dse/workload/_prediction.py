@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
+from statistics import NormalDist
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -33,10 +34,13 @@ class MemoryAccount:
     Attributes:
         parts: Purpose and bytes on the device.
         host_bytes: Bytes in host memory, which are not part of the total.
+        spread: Standard deviation of the logarithm of actual over predicted total; 0 where none is
+            known.
     """
 
     parts: tuple[tuple[str, float], ...]
     host_bytes: float = 0.0
+    spread: float = 0.0
 
     @property
     def total_bytes(self) -> float:
@@ -51,6 +55,13 @@ class MemoryAccount:
     def bytes_for(self, purpose: str) -> float:
         """Returns the bytes for one purpose; zero if there is no such purpose."""
         return dict(self.parts).get(purpose, 0.0)
+
+    def fit_probability(self, limit_bytes: float) -> float:
+        """Returns the probability that the total is at most a limit; 0 or 1 without a spread."""
+        total = self.total_bytes
+        if self.spread == 0.0 or not 0.0 < limit_bytes < math.inf or total <= 0.0:
+            return float(total <= limit_bytes)
+        return NormalDist(0.0, self.spread).cdf(math.log(limit_bytes / total))
 
     def largest(self) -> str:
         """Returns the largest purposes with their sizes, as a message shows them."""
@@ -170,6 +181,18 @@ class Prediction:
         if not self.memory:
             return math.nan
         return 1.0 - self.peak_memory_bytes / self.usable_memory_bytes
+
+    @property
+    def fit_probability(self) -> float:
+        """Probability that every rank fits; NaN where memory is not known.
+
+        What makes one account wrong makes all of them wrong, so the least likely rank decides. A
+        job is feasible from one half on.
+        """
+        limit_bytes = self.usable_memory_bytes
+        return min(
+            (account.fit_probability(limit_bytes) for account in self.memory), default=math.nan
+        )
 
     def metric(self, name: str) -> float | None:
         """Returns one of the further figures; None if this workload does not have it."""

@@ -321,7 +321,7 @@ def test_built_in_platforms_and_which_is_this_machine(tmp_path):
     assert [name for name in names if is_of(load_platform(name), H100)] == ["h100_sxm"]
     fitted = fitted_families(load_platform("h100_sxm"))
     families = {family.family: family for family in fitted}
-    assert set(families) == {"gemm", "attention", "collectives", "networks"}
+    assert set(families) == {"gemm", "attention", "experts", "collectives", "networks"}
     assert by_formulas(fitted) == ("embedding", "copies", "other kernels")
     # Three precisions use one fit, whose error counts once.
     kernels = [one for one in load_platform("h100_sxm").device.calibrations if one.op == "gemm"]

@@ -32,6 +32,7 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
         "ngpus",
         "gpus",
         "world_size",
+        "moe_ep_size",
     ),
     "nodes": ("nodes", "num_nodes", "nnodes", "n_nodes", "hosts", "num_hosts"),
     "dtype": ("dtype", "nccl_dtype", "data_type", "type"),
@@ -43,6 +44,13 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "kv_heads": ("kv_heads", "num_kv_heads", "num_key_value_heads", "n_kv_heads"),
     "queries": ("queries", "seq", "seq_len", "sequence_length", "seqlen", "isl"),
     "keys": ("keys", "kv_seq", "kv_seq_len", "seqlen_k"),
+    "tokens": ("tokens", "num_tokens", "num_token"),
+    "hidden": ("hidden", "hidden_size"),
+    "inner": ("inner", "inter", "inter_size", "intermediate_size", "moe_intermediate_size"),
+    "choices": ("choices", "topk", "top_k", "num_topk"),
+    "experts": ("experts", "num_experts"),
+    "expert_tensor": ("expert_tensor", "moe_tp", "moe_tp_size"),
+    "expert_ranks": ("expert_ranks", "moe_ep", "moe_ep_size"),
     "batch": ("batch", "batch_size", "b"),
     "pooling": ("pooling", "pooling_factor", "avg_pooling", "bag_size", "hotness", "l"),
     "value_bytes": ("value_bytes", "bytes_per_value", "element_bytes"),
@@ -95,7 +103,8 @@ class ColumnOptions:
         columns: Our name of a column to the file's name, for columns that are not recognised:
             `m`, `n`, `k`, `precision`, `op`, `ranks`, `nodes`, `size`, `dtype`, `nccl`, `rows`,
             `dim`, `batch`, `pooling`, `value_bytes`, `alpha`, `heads`, `kv_heads`, `head_dim`,
-            `queries`, `keys`, `time`.
+            `queries`, `keys`, `tokens`, `hidden`, `inner`, `choices`, `experts`, `expert_tensor`,
+            `expert_ranks`, `time`.
         time_unit: `s`, `ms`, `us` or `ns`; overrides the name of the column.
         size_unit: `bytes` or `elements` of a message size; overrides the name of the column.
         precision: Precision of all rows (for collectives and embeddings: type of the values), for

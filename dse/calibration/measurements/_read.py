@@ -1,4 +1,4 @@
-"""Readers of measurements: GEMM, attention, collectives and embedding lookups."""
+"""Readers of measurements: GEMM, attention, experts, collectives and embedding lookups."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from dse.calibration.measurements._samples import (
     AttentionSamples,
     CollectiveSamples,
     EmbeddingSamples,
+    ExchangeSamples,
+    ExpertSamples,
     GemmSamples,
 )
 from dse.errors import ConfigError
 from dse.machine.fits import NCCL_VERSION
+from dse.machine.kernels import places_visited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,6 +127,110 @@ def read_attention(
     rows = opened.table.rows
     return AttentionSamples(
         **keys, time_s=time_s, source_rows=rows, origin=opened.origin, notes=notes
+    )
+
+
+def read_experts(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 20,
+    tolerance: float = 0.5,
+) -> ExpertSamples:
+    """Reads times of blocks of experts of one rank, of an even routing over all ranks.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for tokens of all ranks, columns of a
+            token and inside an expert, experts that a token visits, experts and time, and
+            optionally the ranks that share the experts and that divide each.
+        options: Columns, units and filters that the file does not state.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
+            may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    opened = open_measurements(
+        path,
+        options or ColumnOptions(),
+        required=("tokens", "hidden", "inner", "choices", "experts", "time"),
+        optional=("expert_tensor", "expert_ranks"),
+        vocabularies={},
+    )
+    stated = ("tokens", "hidden", "inner", "choices", "experts")
+    keys: dict[str, NDArray[Any]] = {name: opened.sizes(name) for name in stated}
+    for name in ("expert_tensor", "expert_ranks"):
+        known = name in opened.columns.of
+        keys[name] = opened.sizes(name) if known else np.ones_like(keys["tokens"])
+    time_s = opened.time_s()
+    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
+    rows = keys["tokens"] * keys["choices"] / keys["expert_ranks"]
+    return ExpertSamples(
+        tokens=np.minimum(keys["tokens"], rows),
+        rows=rows,
+        experts=keys["experts"] / keys["expert_ranks"],
+        hidden=keys["hidden"],
+        inner=keys["inner"] / keys["expert_tensor"],
+        time_s=time_s,
+        source_rows=opened.table.rows,
+        origin=opened.origin,
+        notes=notes,
+    )
+
+
+def read_exchange(
+    path: str | Path,
+    options: ColumnOptions | None = None,
+    *,
+    minimum_points: int = 20,
+    tolerance: float = 0.5,
+) -> ExchangeSamples:
+    """Reads times of sending each token once to every rank that has one of its experts.
+
+    Args:
+        path: A CSV, Parquet or JSON-lines file with columns for tokens of a rank, their columns,
+            experts that a token visits, experts and time, and for ranks or with them as an option.
+        options: Columns, units and filters that the file does not state.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
+            may be than the shortest.
+
+    Raises:
+        ConfigError: The file cannot be read so, or holds impossible values; all are reported.
+        CalibrationError: Too few rows, or repeated ones that disagree.
+    """
+    options = options or ColumnOptions()
+    opened = open_measurements(
+        path,
+        options,
+        required=(
+            *needed("ranks", options.ranks),
+            *("tokens", "hidden", "choices", "experts", "time"),
+        ),
+        optional=("ranks",),
+        vocabularies={},
+    )
+    tokens, hidden = opened.sizes("tokens"), opened.sizes("hidden")
+    ranks = opened.numbers_or("ranks", options.ranks, least=2)
+    places = zip(
+        opened.sizes("experts").tolist(),
+        opened.sizes("choices").tolist(),
+        ranks.tolist(),
+        strict=True,
+    )
+    copies = np.array([places_visited(*place) for place in places])
+    keys: dict[str, NDArray[Any]] = {
+        "tokens": tokens,
+        "hidden": hidden,
+        "copies": copies,
+        "ranks": ranks,
+    }
+    time_s = opened.time_s()
+    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
+    return ExchangeSamples(
+        **keys, time_s=time_s, source_rows=opened.table.rows, origin=opened.origin, notes=notes
     )
 
 

@@ -162,4 +162,63 @@ class AttentionSamples(_Points):
     notes: tuple[str, ...] = ()
 
 
-Samples: TypeAlias = GemmSamples | CollectiveSamples | EmbeddingSamples | AttentionSamples
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertSamples(_Points):
+    """Times of blocks of gated experts in half precision; every array has shape `(points,)`.
+
+    Attributes:
+        tokens: Tokens with a row on the device, at most.
+        rows: Rows of all experts of the device: tokens, once for each of its experts.
+        experts: Experts of the device.
+        hidden: Columns of a token.
+        inner: Columns inside an expert.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or assumed.
+    """
+
+    tokens: Floats
+    rows: Floats
+    experts: Floats
+    hidden: Integers
+    inner: Floats
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangeSamples(_Points):
+    """Times of sending tokens to the ranks of their experts; every array has shape `(points,)`.
+
+    Attributes:
+        tokens: Tokens of a rank.
+        hidden: Columns of a token.
+        copies: Ranks that a token is sent to, on average over even routing.
+        ranks: Ranks that exchange.
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or assumed.
+    """
+
+    tokens: Integers
+    hidden: Integers
+    copies: Floats
+    ranks: Integers
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
+
+
+Samples: TypeAlias = (
+    GemmSamples
+    | CollectiveSamples
+    | EmbeddingSamples
+    | AttentionSamples
+    | ExpertSamples
+    | ExchangeSamples
+)

@@ -16,6 +16,10 @@ from dse.machine.kernels import (
     ATTENTION_SIZES,
     ATTENTION_TERMS,
     EMBEDDING_SIZES,
+    EXCHANGE_SIZES,
+    EXCHANGE_TERMS,
+    EXPERT_SIZES,
+    EXPERT_TERMS,
     GEMM_FEATURES,
     STREAMING_OPERATORS,
 )
@@ -37,10 +41,17 @@ _SIZES: dict[str, tuple[str, ...]] = {
     **{op: operator.sizes for op, operator in STREAMING_OPERATORS.items()},
     **dict.fromkeys(("memcpy_h2d", "memcpy_d2h"), ("size_bytes",)),
     "attention": ATTENTION_SIZES,
+    "experts": EXPERT_SIZES,
+    "expert_exchange": EXCHANGE_SIZES,
 }
 
 #: Features of operators that are more than the logarithms of their sizes, and sizes they need.
-_FEATURES = {"gemm": (GEMM_FEATURES, _GEMM_SIZES), "attention": (ATTENTION_TERMS, ATTENTION_SIZES)}
+_FEATURES = {
+    "gemm": (GEMM_FEATURES, _GEMM_SIZES),
+    "attention": (ATTENTION_TERMS, ATTENTION_SIZES),
+    "experts": (EXPERT_TERMS, EXPERT_SIZES),
+    "expert_exchange": (EXCHANGE_TERMS, EXCHANGE_SIZES),
+}
 
 #: Characters of a name from a file that are shown.
 _MAX_SHOWN = 60

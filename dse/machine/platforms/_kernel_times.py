@@ -11,6 +11,7 @@ from dse.errors import ConfigError, UnknownNameError
 from dse.indices import Uniform, Zipf
 from dse.machine import Precision
 from dse.machine.kernels import (
+    EXPERT_SIZES,
     FLASH_RATES,
     LOOKUP_LAUNCHES,
     STREAMING_OPERATORS,
@@ -20,6 +21,7 @@ from dse.machine.kernels import (
     attention_estimate,
     embedding_time_s,
     embedding_work,
+    experts_estimate,
     gemm_estimate,
     host_copy_estimate,
     streaming_estimate,
@@ -53,6 +55,7 @@ _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     },
     **dict.fromkeys(_HOST_COPIES, (("size_bytes",), ())),
     "attention": (STREAMING_OPERATORS["attention"].sizes, ("kv_heads", *_SWITCHES, *_NAMES)),
+    "experts": (EXPERT_SIZES, ("precision",)),
 }
 
 #: Values of sizes that were left out.
@@ -84,6 +87,8 @@ def kernel_estimate(
             causal=bool(shape.get("causal", False)),
             backward=bool(shape.get("backward", False)),
         )
+    if op == "experts":
+        return experts_estimate(device, sizes, precision or Precision.BF16)
     if op in STREAMING_OPERATORS:
         return streaming_estimate(device, op, sizes, precision)
     if op in _HOST_COPIES:

@@ -93,6 +93,8 @@ def print_prediction(view: PredictionView, console: Console) -> None:
 def usable_memory(prediction: Prediction) -> str:
     """Returns the memory that a device has, and which memory the prediction counts."""
     usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
+    if 0.0 < prediction.fit_probability < 1.0:
+        usable += f", fits with {percent(prediction.fit_probability, 0)}"
     if prediction.peak_allocated_bytes == prediction.peak_memory_bytes:
         return usable
     allocated = gib(prediction.peak_allocated_bytes)

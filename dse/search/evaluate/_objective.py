@@ -71,7 +71,7 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         asked = [axis.metric for axis in context.space.objectives]
         asked += [constraint.metric for constraint in context.space.constraints]
         metric = context.workload.metric
-        needs_memory = ("peak_memory_bytes", "memory_headroom_fraction")
+        needs_memory = ("peak_memory_bytes", "memory_headroom_fraction", "fit_probability")
         self._of_memory = [name for name in asked if metric(name).needs(*needs_memory)]
 
     @property

@@ -125,7 +125,8 @@ class Solved:
     def probability(self, goal: Goal) -> float:
         """Returns the probability to reach the goal: the share of the drawn times that do.
 
-        Without drawn times, the expected value decides.
+        Without drawn times, the expected value decides. What fits with a smaller probability than
+        that has this one.
         """
         required = goal.required_per_s(self.option.price_usd_per_hour)
         if not math.isfinite(required):
@@ -134,7 +135,9 @@ class Solved:
             return 1.0
         slowest_s = self.option.global_batch_size / required * (1 + _ROUNDING)
         times_s = self.times_s or (self.prediction.iteration_time_s,)
-        return bisect_right(times_s, slowest_s) / len(times_s)
+        fast_enough = bisect_right(times_s, slowest_s) / len(times_s)
+        fits = self.prediction.fit_probability if self.prediction.feasible else 1.0
+        return fast_enough if math.isnan(fits) else min(fast_enough, fits)
 
 
 @dataclass(frozen=True, slots=True)

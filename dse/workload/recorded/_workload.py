@@ -47,6 +47,7 @@ _METRICS = metrics_with(
         "iteration_time_p95_s",
         "peak_memory_bytes",
         "memory_headroom_fraction",
+        "fit_probability",
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload.transformer._recompute import check_recomputation
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding
 
@@ -19,7 +20,12 @@ _MOST_PASSES = 1_000_000
 
 
 def check_parallelism(
-    model: TransformerModel, cluster: Cluster, global_batch_size: int, parallelism: Parallelism
+    model: TransformerModel,
+    cluster: Cluster,
+    global_batch_size: int,
+    parallelism: Parallelism,
+    *,
+    balanced: bool = False,
 ) -> None:
     """Checks that a model can be spread over a cluster in a given way.
 
@@ -28,6 +34,7 @@ def check_parallelism(
         cluster: Where.
         global_batch_size: Samples of one iteration over all ranks.
         parallelism: How it is spread.
+        balanced: Stages share the arithmetic, so that any number of layers can be divided.
 
     Raises:
         ConfigError: A degree does not divide what it has to, the degrees do not multiply to the
@@ -35,7 +42,8 @@ def check_parallelism(
             do.
     """
     _check_degrees(cluster, parallelism)
-    _check_model(model, cluster.world_size, parallelism)
+    _check_model(model, cluster.world_size, parallelism, balanced=balanced)
+    check_recomputation(model, parallelism)
     _check_schedule(global_batch_size, parallelism)
 
 
@@ -71,7 +79,9 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
         )
 
 
-def _check_model(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
+def _check_model(
+    model: TransformerModel, world_size: int, parallelism: Parallelism, *, balanced: bool
+) -> None:
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
         ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
@@ -94,7 +104,8 @@ def _check_model(model: TransformerModel, world_size: int, parallelism: Parallel
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
-    _check_chunks(model, world_size, parallelism)
+    if not (balanced and parallelism.interleave == 1 and parallelism.pipeline <= model.layers):
+        _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from dse.model import AttentionKind
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
@@ -17,10 +16,10 @@ from dse.workload.transformer._memory import (
     stage_parameters,
     stage_shard,
 )
-from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule
 from dse.workload.transformer._work import Elementwise, LayerWork
 
 if TYPE_CHECKING:
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer._work import Kernel
+
+
+#: Weights of a layer: four matrices and two norms.
+_LAYER_TENSORS = 6
 
 
 def make_structure(problem: TransformerJob) -> Structure:
@@ -40,7 +43,7 @@ def make_structure(problem: TransformerJob) -> Structure:
         pipeline=stages,
         interleave=parallelism.interleave,
         micro_batches=problem.micro_batches,
-        layers=layers_by_chunk(problem.model.layers, stages, parallelism.interleave),
+        layers=problem.layers_by_chunk,
         reduces=reduces,
         overlaps_reduce=software.overlap_gradients,
         gathers_updated=reduces and sharding in (DataSharding.OPTIMIZER, DataSharding.GRADIENTS),
@@ -111,12 +114,8 @@ class StepCosts:
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
-        work, recompute = self._work, self._parallelism.recompute
-        recomputed: list[Kernel] = []
-        if recompute is Recompute.FULL:
-            recomputed = work.layer_recomputed()
-        elif recompute is Recompute.SELECTIVE and self._model.attention is AttentionKind.UNFUSED:
-            recomputed = work.core_forward()
+        work = self._work
+        recomputed = recomputed_kernels(self._problem, work)
         accumulate: list[Kernel] = []
         if self._problem.micro_batches > 1 and not self._sharded:
             split = self._model.layer_matrix_parameters / self._parallelism.tensor
@@ -141,7 +140,10 @@ class StepCosts:
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         measured = times.measure(lists)
-        self._forward, self._backward, self._recomputed = measured[:3]
+        self._forward, self._backward = measured[:2]
+        #: Of an average layer.
+        self._again_share = chosen_share(self._problem, self._parallelism.recompute_layers)
+        self._recomputed = measured[2].scaled(self._again_share)
         self._embedding = (measured[3], measured[4])
         self._head = (measured[5], measured[6])
         self._core = (measured[7], measured[8])
@@ -178,6 +180,7 @@ class StepCosts:
         return total_cost(
             self._computed(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
+            self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
             self._transfers.experts(self._work.expert_rows),
         )
@@ -188,17 +191,45 @@ class StepCosts:
             self._computed(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
             transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._collectives(backward=True),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
             transfers.experts(self._work.expert_rows),
         )
-        if self._parallelism.recompute is not Recompute.FULL:
-            return cost
-        again = transfers.context(1, self._core[0].total_s)
-        experts = transfers.experts(self._work.expert_rows)
-        return total_cost(
-            cost, transfers.tensor_recomputed(self._forward.product_s), again, experts
-        )
+        again = self._transfers_again()
+        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+
+    def _transfers_again(self) -> Cost:
+        """Returns the transfers of what a layer computes again."""
+        transfers, parallelism = self._transfers, self._parallelism
+        cost = Cost()
+        if repeats(parallelism, RecomputeModule.EXPERTS):
+            cost = transfers.experts(self._work.expert_rows)
+        blocks = transfers.tensor_recomputed(self._forward.product_s)
+        if parallelism.recompute is Recompute.FULL:
+            return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))
+        if repeats(parallelism, RecomputeModule.FEED_FORWARD):
+            # One of the two blocks.
+            cost = total_cost(cost, blocks.scaled(transfers=0.5))
+        return cost
+
+    def _collectives(self, *, backward: bool) -> Cost:
+        """Returns the host's time for a layer's collectives of tensor parallelism.
+
+        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up.
+        """
+        spread, software = self._parallelism, self._software
+        if spread.tensor == 1:
+            return Cost()
+        count = 2
+        if spread.sequence_parallel:
+            count = 6 if backward else 4
+        each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
+        if spread.pipeline > 1 and spread.world_size > self._cluster.domain_size:
+            each_s += spread.tensor * software.delay_beside_stages_s
+        if spread.tensor > self._cluster.domain_size:
+            each_s += spread.tensor * software.delay_between_nodes_s
+        return Cost(dispatch_s=count * each_s)
 
     def _computed(self, time: KernelTime) -> Cost:
         """Returns kernels with the time of the host to dispatch them."""
@@ -233,9 +264,9 @@ class StepCosts:
         if role is Role.GATHER_ROOT:
             return transfers.gathered(self._root_parameters)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage))
+            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_ALL:
-            return transfers.reduced(*self._stage(stage))
+            return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if self._sharded:
@@ -247,6 +278,10 @@ class StepCosts:
         return stage_parameters(self._problem, stage), stage_expert_parameters(
             self._problem, stage
         )
+
+    def _tensors(self, stage: int) -> int:
+        """Weights of a stage: those of its layers, and the embedding or the head."""
+        return _LAYER_TENSORS * self._problem.stage_layers(stage) + 1
 
     @property
     def _layer(self) -> tuple[float, float]:
@@ -269,7 +304,7 @@ class StepCosts:
         return self._transfers.gathered(*self._layer)
 
     def _reduce_layer(self) -> Cost:
-        return self._transfers.reduced(*self._layer)
+        return self._transfers.reduced(*self._layer, tensors=_LAYER_TENSORS)
 
     def _beside_backward(self) -> Cost:
         """What overlaps with a layer's backward pass."""

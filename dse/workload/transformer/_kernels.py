@@ -72,6 +72,10 @@ class KernelTime(NamedTuple):
         """All of them."""
         return self.product_s + self.attention_s + self.elementwise_s
 
+    def scaled(self, factor: float) -> KernelTime:
+        """Returns a multiple of the kernels."""
+        return KernelTime(*(factor * value for value in self))
+
     def __add__(self, other: object) -> KernelTime:
         """Adds kernels that run one after the other."""
         if not isinstance(other, KernelTime):

@@ -17,9 +17,29 @@ from dse.workload._parameters import (
     Switches,
     as_list,
 )
+from dse.workload.transformer._types import RecomputeModule
 
 Recomputations = Annotated[
     list[Literal["none", "selective", "full"]], Field(min_length=1), BeforeValidator(as_list)
+]
+
+
+def _modules(value: object) -> object:
+    """Returns a choice of modules in its one form, or as it is if that is wrong."""
+    try:
+        return RecomputeModule.text(RecomputeModule.of(str(value)))
+    except ValueError as error:
+        names = ", ".join(f"`{module}`" for module in RecomputeModule)
+        raise PydanticCustomError(
+            "modules", f"expected one or several of {names}, joined by `+`: `layernorm+mlp`"
+        ) from error
+
+
+RecomputedModules = Annotated[
+    list[Annotated[str, BeforeValidator(_modules)]], Field(min_length=1), BeforeValidator(as_list)
+]
+LayerCounts = Annotated[
+    list[Annotated[int, Field(ge=0)]], Field(min_length=1), BeforeValidator(as_list)
 ]
 DataShardings = Annotated[
     list[Literal["none", "zero1", "zero2", "zero3"]],
@@ -48,6 +68,8 @@ class TransformerParameters(ParametersBlock):
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
+    recompute_modules: RecomputedModules = [""]
+    recompute_layers: LayerCounts = [0]
     data_sharding: DataShardings = ["none"]
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software"))

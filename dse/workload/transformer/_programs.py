@@ -12,6 +12,7 @@ from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
+    NANOTRON,
     TransformerRuntime,
 )
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
+_NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
 _CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
 
 
@@ -74,6 +76,23 @@ _PROGRAMS = (
         origin="Like `nemo`",
         fitted=(_CALLS,),
         software=MEGATRON_CORE,
+    ),
+    TransformerProgram(
+        name="nanotron",
+        description="nanotron: eager PyTorch, FlashAttention-2, FP32 gradients, no overlap",
+        origin=(
+            "Read: stages share the arithmetic of layers and logits; shapes precede what stages "
+            "send, and the host waits for them; collectives of tensor parallelism overlap with "
+            "gradients of weights only; gradients are reduced tensor by tensor after the last "
+            "backward pass. Counted: bytes of an update and of the loss"
+        ),
+        fitted=(
+            _CALLS,
+            FittedValue("calls_per_collective", NANOTRON.calls_per_collective, _NANOTRON),
+            FittedValue("delay_beside_stages_s", NANOTRON.delay_beside_stages_s, _NANOTRON),
+            FittedValue("delay_between_nodes_s", NANOTRON.delay_between_nodes_s, _NANOTRON),
+        ),
+        software=NANOTRON,
     ),
     TransformerProgram(
         name="composer",

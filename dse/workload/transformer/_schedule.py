@@ -53,6 +53,32 @@ def layers_by_chunk(layers: int, pipeline: int, interleave: int) -> tuple[int, .
     return ()
 
 
+@lru_cache(maxsize=512)
+def layers_by_work(layers: int, pipeline: int, head: float) -> tuple[int, ...]:
+    """Returns how many layers each stage has if stages share the arithmetic, head included.
+
+    Stages are filled in the order of the model. A layer that reaches beyond a stage's share of the
+    arithmetic still belongs to it, so that later stages have less, and the last ones may have no
+    layer.
+
+    Args:
+        layers: Layers of the model.
+        pipeline: Stages.
+        head: Arithmetic of the logits over that of a layer.
+
+    Returns:
+        One number a stage; the head is on the last one.
+    """
+    total = layers + head
+    found = [0] * pipeline
+    stage = 0
+    for layer in range(1, layers + 1):
+        found[stage] += 1
+        if layer > total * (stage + 1) / pipeline and stage < pipeline - 1:
+            stage += 1
+    return tuple(found)
+
+
 def warm_up_passes(pipeline: int, interleave: int, micro_batches: int, stage: int) -> int:
     """Returns how many forward passes a stage runs before it alternates."""
     behind = pipeline - stage - 1

@@ -260,13 +260,14 @@ def _add_pass(
     if not backward:
         return builder.add(Role.FORWARD, stage, waits, chunk=chunk)
     last = micro_batch == structure.micro_batches - 1
-    if not (last and structure.reduces and structure.overlaps_reduce):
+    layers = structure.chunk_layers(stage, chunk)
+    if not (last and layers and structure.reduces and structure.overlaps_reduce):
         return builder.add(Role.BACKWARD, stage, waits, chunk=chunk)
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
         builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
-    for _ in range(structure.chunk_layers(stage, chunk)):
+    for _ in range(layers):
         task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
         builder.add(Role.REDUCE_LAYER, stage, (task,), stream=StreamName.DATA)
     if stage == 0 and chunk == 0:

@@ -150,25 +150,30 @@ class Transfers:
 
     # --- replicas -------------------------------------------------------------------------------
 
-    def gathered(self, parameters: float, experts: float = 0.0) -> Cost:
+    def gathered(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
         """Returns parameters, and those of experts, gathered from the shards of all replicas."""
         return total_cost(
             *(
-                self._transfer(CollectiveOp.ALL_GATHER, self._value * count, group)
+                self._in_parts(CollectiveOp.ALL_GATHER, self._value * count, group, tensors)
                 for count, group in self._by_group(parameters, experts)
             )
         )
 
-    def reduced(self, parameters: float, experts: float = 0.0) -> Cost:
+    def reduced(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
         """Returns gradients summed over replicas, scattered where anything is sharded."""
         scattered = self._parallelism.data_sharding is not DataSharding.NONE
         op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
         return total_cost(
             *(
-                self._transfer(op, self._gradient * count, group)
+                self._in_parts(op, self._gradient * count, group, tensors)
                 for count, group in self._by_group(parameters, experts)
             )
         )
+
+    def _in_parts(self, op: CollectiveOp, size_bytes: float, group: Group, tensors: int) -> Cost:
+        """Returns a transfer in as many messages as there are tensors, if they are sent apart."""
+        count = tensors if self._software.tensors_apart else 1
+        return self._transfer(op, size_bytes / count, group).scaled(transfers=count)
 
     def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
         """Returns parameters with the ranks that have the same ones."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dse.workload._launch import LaunchMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Recompute(StrEnum):
@@ -18,6 +22,36 @@ class Recompute(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     FULL = "full"
+
+
+class RecomputeModule(StrEnum):
+    """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
+
+    ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
+    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
+    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    """
+
+    CORE_ATTENTION = "core_attn"
+    NORMS = "layernorm"
+    FEED_FORWARD = "mlp"
+    EXPERTS = "moe"
+    EXPERT_ACTIVATION = "moe_act"
+
+    @staticmethod
+    def text(modules: Iterable[RecomputeModule]) -> str:
+        """Returns modules as search spaces and options write them."""
+        return "+".join(modules)
+
+    @staticmethod
+    def of(text: str) -> tuple[RecomputeModule, ...]:
+        """Returns the modules of a text such as ``layernorm+mlp``, each once, in a fixed order.
+
+        Raises:
+            ValueError: There is no such module.
+        """
+        named = [RecomputeModule(name) for name in text.split("+") if name]
+        return tuple(module for module in RecomputeModule if module in named)
 
 
 class DataSharding(StrEnum):
@@ -94,6 +128,10 @@ class Parallelism:
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What is computed again in the backward pass.
+        recompute_modules: Parts of a layer that selective recomputation repeats; empty for the
+            core of attention.
+        recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
+            again; 0 for all.
         data_sharding: What data-parallel ranks keep only a part of.
     """
 
@@ -106,6 +144,8 @@ class Parallelism:
     sequence_parallel: bool = False
     micro_batch_size: int = 1
     recompute: Recompute = Recompute.NONE
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    recompute_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
 
     @property
@@ -157,8 +197,26 @@ class TransformerRuntime:
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
             include them.
+        calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
+            what divides the product next to it; zero where those per kernel include them.
+        delay_beside_stages_s: Time that each rank loses at each such collective while stages on
+            other nodes send to each other.
+        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
+        balances_stages: Stages share the arithmetic of layers and logits; else the layers.
+        tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
+        kept_share: Bytes of activations that are held over those that the backward pass needs:
+            copies that reshaping makes, and what is freed late.
+        whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
+            of a sequence where sequence parallelism splits them, next to its activations.
+        copies_logits: The loss makes its copies of the logits in FP32 anew at each step of the
+            softmax, and the gradient of them too; else in place.
+        gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
+            the weights' precision beside those that are summed over micro-batches.
+        fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
+            activations and buffers, after it has returned what it caches; none with expandable
+            segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
     """
@@ -178,7 +236,17 @@ class TransformerRuntime:
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
+    calls_per_collective: float = 0.0
+    delay_beside_stages_s: float = 0.0
+    delay_between_nodes_s: float = 0.0
     host_waits_for_stages: bool = False
+    balances_stages: bool = False
+    tensors_apart: bool = False
+    kept_share: float = 1.0
+    whole_sequence_buffers: int = 1
+    copies_logits: bool = False
+    gradient_buckets: bool = False
+    fragmented_share: float = 0.0
     spread: float = 0.025
 
 
@@ -225,6 +293,28 @@ COMPOSER = TransformerRuntime(
 )
 
 
+#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
+#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
+#: and copies the weight back to its precision (6).
+NANOTRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    fused_elementwise=False,
+    fused_accumulation=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    calls_per_collective=14.3,
+    delay_beside_stages_s=210e-6,
+    delay_between_nodes_s=26e-6,
+    host_waits_for_stages=True,
+    balances_stages=True,
+    tensors_apart=True,
+)
+
+
 def format_parallelism(parallelism: Parallelism) -> str:
     """Names the degrees above one, the micro-batch, and what differs from the plain step."""
     degrees = (
@@ -242,7 +332,12 @@ def format_parallelism(parallelism: Parallelism) -> str:
     if parallelism.sequence_parallel:
         parts.append("sequence parallel")
     if parallelism.recompute.value != "none":
-        parts.append(f"{parallelism.recompute.value} recomputation")
+        what = f"{parallelism.recompute.value} recomputation"
+        if parallelism.recompute_modules:
+            what += f" of {RecomputeModule.text(parallelism.recompute_modules)}"
+        if parallelism.recompute_layers:
+            what += f" in {parallelism.recompute_layers} layers a stage"
+        parts.append(what)
     if parallelism.data_sharding.value != "none":
         parts.append(parallelism.data_sharding.value)
     return ", ".join(parts)

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.model import AttentionKind, TransformerFamily
-from dse.workload.transformer._types import LossKernels
+from dse.workload.transformer._types import LossKernels, RecomputeModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +126,23 @@ class LayerWork:
         kernels = self.layer_forward()
         # Nothing needs the output of the last product: it is not an input of its gradient.
         return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
+
+    def module(self, module: RecomputeModule) -> list[Kernel]:
+        """The forward pass of a part of a layer, as far as recomputation repeats it."""
+        if module is RecomputeModule.CORE_ATTENTION:
+            # A fused kernel's own backward pass repeats the scores.
+            flash = self._model.attention is AttentionKind.FLASH
+            return [] if flash else self.core_forward()
+        if module is RecomputeModule.NORMS:
+            return [self._norm(), self._norm()]
+        if module is RecomputeModule.FEED_FORWARD:
+            kernels = self._feed_forward(self._matrices()[2:], self.tokens)
+            return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
+        router, *grouped = self._expert_matrices()
+        experts = self._feed_forward(grouped, self.expert_rows)
+        if module is RecomputeModule.EXPERT_ACTIVATION:
+            return experts[1:2]
+        return [self._product(*router), *self._routed(), *experts]
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""

@@ -20,6 +20,7 @@ from dse.workload.transformer._types import (
     DataSharding,
     Parallelism,
     Recompute,
+    RecomputeModule,
     format_parallelism,
 )
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
@@ -113,8 +114,7 @@ class TransformerWorkload(ModelWorkload):
     def document(cls, configuration: Configuration, model_name: str) -> dict[str, object]:
         """Returns the configuration with its parallelism in one block."""
         spread = {
-            name: value.value if isinstance(value, Enum) else value
-            for name, value in asdict(cls.parallelism(configuration)).items()
+            name: _plain(value) for name, value in asdict(cls.parallelism(configuration)).items()
         }
         # `super()` without arguments does not work in dataclasses with slots.
         found = super(TransformerWorkload, cls).document(configuration, model_name)
@@ -226,6 +226,8 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),
         recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
+        recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
+        recompute_layers=int(parameters.get("recompute_layers", 0)),
         data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
     )
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:
@@ -234,6 +236,13 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             "none"
         )
     return found
+
+
+def _plain(value: object) -> object:
+    """Returns a field of the parallelism as files and options write it."""
+    if isinstance(value, tuple):
+        return RecomputeModule.text(value)
+    return value.value if isinstance(value, Enum) else value
 
 
 def _divisors(count: int) -> list[int]:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import pytest
 
+from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import AttentionKind, load_model
-from dse.workload import predict_job
+from dse.workload import MemoryAccount, predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
     DataSharding,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerJob,
     layer_activation_bytes,
     stage_memory,
     stage_parameters,
 )
+
+DENSE_MODULES = [
+    RecomputeModule.CORE_ATTENTION,
+    RecomputeModule.NORMS,
+    RecomputeModule.FEED_FORWARD,
+]
 
 
 def problem(model="gpt_22b", gpus=8, batch=64, software=MEGATRON, **parallelism):
@@ -156,3 +167,119 @@ def test_what_does_not_fit_says_why():
     assert "out of memory: every rank needs" in prediction.infeasible_reason
     assert "optimizer state" in prediction.infeasible_reason
     assert "NVIDIA A100 SXM4 80 GB" in prediction.infeasible_reason
+
+
+def test_a_share_of_the_layers_is_recomputed_by_hand():
+    # GPT-22B has 48 layers; 12 of them keep 2 s b h, the others all, and one is there in full.
+    asked = problem(micro_batch_size=1, data=8, recompute=Recompute.FULL, recompute_layers=12)
+    whole = layer_activation_bytes(asked, Recompute.NONE)
+    less = layer_activation_bytes(asked, Recompute.FULL)
+    assert less == 2 * S * H
+    kept = stage_memory(asked, 0).bytes_for("activations") - S * H  # the embedding's mask
+    assert kept == pytest.approx(12 * less + 36 * whole + whole - less)
+
+
+def test_parts_of_a_layer_are_dropped_by_hand():
+    model = load_model("llama3_8b")
+    tokens, hidden, inner = model.sequence_length, model.hidden, model.ffn_hidden
+
+    def kept(*modules):
+        asked = problem(
+            model, data=8, recompute=Recompute.SELECTIVE, recompute_modules=tuple(modules)
+        )
+        return layer_activation_bytes(asked, Recompute.SELECTIVE)
+
+    whole = layer_activation_bytes(problem(model, data=8), Recompute.NONE)
+    assert kept(RecomputeModule.CORE_ATTENTION) == whole  # fused
+    assert whole - kept(RecomputeModule.NORMS) == 2 * tokens * hidden * 2
+    # Both sides of the gate and the activated output.
+    assert whole - kept(RecomputeModule.FEED_FORWARD) == 3 * tokens * inner * 2
+
+
+def test_experts_are_dropped_whole_or_but_for_their_inputs():
+    model = load_model("mixtral_8x7b")
+    rows = model.sequence_length * model.experts.active * model.experts.imbalance
+
+    def kept(*modules):
+        asked = problem(
+            model, data=8, recompute=Recompute.SELECTIVE, recompute_modules=tuple(modules)
+        )
+        return layer_activation_bytes(asked, Recompute.SELECTIVE)
+
+    whole = kept(RecomputeModule.CORE_ATTENTION)
+    activated = rows * model.experts.ffn_hidden * 2
+    assert whole - kept(RecomputeModule.EXPERT_ACTIVATION) == pytest.approx(activated)
+    both = (RecomputeModule.EXPERTS, RecomputeModule.EXPERT_ACTIVATION)
+    everything = rows * (3 * model.experts.ffn_hidden + 2 * model.hidden) * 2
+    assert whole - kept(*both) == pytest.approx(everything)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"recompute": Recompute.FULL, "recompute_modules": (RecomputeModule.NORMS,)},
+        {"recompute": Recompute.SELECTIVE, "recompute_modules": (RecomputeModule.EXPERTS,)},
+        {"recompute_layers": 4},
+        {"recompute": Recompute.FULL, "recompute_layers": -1},
+    ],
+)
+def test_what_cannot_be_recomputed_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        problem(data=8, **wrong).check()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    layers=st.integers(0, 48),
+    pipeline=st.sampled_from([1, 2, 4]),
+    modules=st.sets(st.sampled_from(DENSE_MODULES)),
+)
+def test_more_recomputation_needs_no_more_memory_and_no_less_time(layers, pipeline, modules):
+    def of(**recomputed):
+        return problem("gpt_22b", batch=16, pipeline=pipeline, tensor=8 // pipeline, **recomputed)
+
+    none, full = of(), of(recompute=Recompute.FULL)
+    some = of(recompute=Recompute.FULL, recompute_layers=layers)
+    parts = of(
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=tuple(one for one in RecomputeModule if one in modules),
+    )
+    for first, second in ((none, some), (some, full), (none, parts)):
+        for less, more in zip(second.memory(), first.memory(), strict=True):
+            assert less.total_bytes <= more.total_bytes * (1 + 1e-12)
+        assert kernels_time(second) >= kernels_time(first) * (1 - 1e-12)
+
+
+def kernels_time(job):
+    return job.optimistic_time_s(closer=True)
+
+
+def test_the_probability_to_fit_follows_the_spread():
+    account = MemoryAccount((("all", 70.0),), spread=0.1)
+    assert account.fit_probability(70.0) == 0.5
+    # One standard deviation above.
+    assert account.fit_probability(70.0 * math.exp(0.1)) == pytest.approx(0.8413, abs=1e-4)
+    known = MemoryAccount((("all", 70.0),))
+    assert (known.fit_probability(69.0), known.fit_probability(70.0)) == (0.0, 1.0)
+
+
+def test_feasible_means_more_likely_than_not():
+    for batch, micro in ((8, 1), (32, 4), (128, 16)):
+        found = predict_job(problem("mpt_7b", batch=batch, micro_batch_size=micro, data=8))
+        assert found.feasible == (found.fit_probability >= 0.5)
+        assert 0.0 <= found.fit_probability <= 1.0
+
+
+def test_a_program_with_buckets_and_gradients_apart_holds_three_kinds_of_gradients():
+    software = replace(COMPOSER, fused_accumulation=False, gradient_buckets=True)
+    asked = replace(problem(data=8, software=software), precision=Precision.BF16)
+    count = stage_parameters(asked, 0)
+    # FP32 sums, what a backward pass makes, and buckets.
+    assert stage_memory(asked, 0).bytes_for("gradients") == pytest.approx((4 + 2 + 2) * count)
+
+
+def test_what_the_allocator_cannot_give_out_is_apart():
+    asked = problem(data=8, software=replace(MEGATRON, fragmented_share=0.02))
+    account = stage_memory(asked, 0)
+    moving = account.bytes_for("activations") + account.bytes_for("buffers")
+    assert account.total_bytes - account.allocated_bytes == pytest.approx(0.02 * moving)

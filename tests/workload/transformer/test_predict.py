@@ -18,6 +18,7 @@ from dse.workload import LaunchMode, predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
+    NANOTRON,
     DataSharding,
     Parallelism,
     Recompute,
@@ -108,7 +109,7 @@ def test_impossible_steps_are_refused():
 
 
 parallelisms = st.sampled_from([problem.parallelism for problem in PROBLEMS])
-softwares = st.sampled_from([MEGATRON, COMPOSER, TransformerRuntime()])
+softwares = st.sampled_from([MEGATRON, COMPOSER, NANOTRON, TransformerRuntime()])
 
 
 def time_of(problem):

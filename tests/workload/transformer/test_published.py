@@ -45,6 +45,40 @@ def table(tmp_path: Path, head: str, line: str) -> Path:
     return path
 
 
+STEP = {
+    "source": "",
+    "case": "a",
+    "model": "",
+    "layers": "16",
+    "hidden": "2048",
+    "heads": "32",
+    "kv_heads": "32",
+    "ffn_hidden": "8192",
+    "gated_ffn": "1",
+    "vocab": "131072",
+    "tied": "1",
+    "seq": "4096",
+    "platform": "h100_sxm",
+    "gpus": "16",
+    "tp": "4",
+    "pp": "2",
+    "vp": "1",
+    "cp": "1",
+    "ep": "1",
+    "dp": "2",
+    "sharding": "zero1",
+    "micro_batch": "2",
+    "global_batch": "256",
+    "recompute": "none",
+    "sequence_parallel": "1",
+    "precision": "bf16",
+    "program": "nanotron",
+    "status": "ok",
+    "s_per_step": "8.0",
+    "peak_memory_gb": "",
+}
+
+
 def published(name: str) -> Path:
     if not (PUBLISHED / name).is_file():
         pytest.skip(f"{name} is not beside the project")
@@ -56,7 +90,7 @@ def test_what_the_authors_ran_fills_what_the_table_leaves_open(cases, tmp_path):
         "Narayanan et al. 2021,7.5B,36,4096,32,2048,51200,A100-SXM-80GB,128,4,1,32,1,512,,full,"
         "no,fp16,3.7"
     )
-    (case,) = cases.gpt_cases(table(tmp_path, GPT_HEAD, line))
+    (case,) = cases.transformer_cases(table(tmp_path, GPT_HEAD, line))
     job = case.job
     assert (job.parallelism.micro_batch_size, job.parallelism.interleave) == (16, 1)
     assert job.cluster.name == "a100_sxm_80"
@@ -67,7 +101,7 @@ def test_what_the_authors_ran_fills_what_the_table_leaves_open(cases, tmp_path):
 
 def test_the_fastest_that_fits_fills_the_rest(cases, tmp_path):
     line = "X 2023,9B,40,4096,32,2048,51200,H100-SXM-80GB,16,4,2,2,,64,,selective,yes,bf16,1"
-    (case,) = cases.gpt_cases(table(tmp_path, GPT_HEAD, line))
+    (case,) = cases.transformer_cases(table(tmp_path, GPT_HEAD, line))
     chosen = case.job.parallelism
     assert chosen.micro_batch_size in (1, 2, 4, 8, 16)
     assert chosen.interleave in (1, 2, 4)
@@ -81,7 +115,7 @@ def test_the_fastest_that_fits_fills_the_rest(cases, tmp_path):
 
 def test_a_line_of_the_other_table(cases, tmp_path):
     line = "7b,8192,16,h100_80gb,2,64,50000,524288,DEFAULT,True"
-    (case,) = cases.mpt_cases(table(tmp_path, MPT_HEAD, line))
+    (case,) = cases.transformer_cases(table(tmp_path, MPT_HEAD, line))
     job = case.job
     assert case.measured_s == pytest.approx(524288 / 50000)
     assert job.cluster.name == "h100_sxm"
@@ -94,9 +128,11 @@ def test_a_line_of_the_other_table(cases, tmp_path):
 
 def test_unknown_devices_and_missing_tables_are_refused(cases, tmp_path):
     with pytest.raises(DseError, match="no platform is known for the device `tpu`"):
-        cases.mpt_cases(table(tmp_path, MPT_HEAD, "7b,2048,8,tpu,1,8,1,1,PURE,True"))
+        list(cases.transformer_cases(table(tmp_path, MPT_HEAD, "7b,2048,8,tpu,1,8,1,1,PURE,True")))
     with pytest.raises(DseError, match="cannot read"):
-        cases.mpt_cases(tmp_path / "none.csv")
+        list(cases.transformer_cases(tmp_path / "none.csv"))
+    with pytest.raises(DseError, match="s_per_step"):
+        list(cases.transformer_cases(table(tmp_path, "a,b\n", "1,2")))
 
 
 def inside(found) -> float:
@@ -106,7 +142,7 @@ def inside(found) -> float:
 
 def test_published_gpt_steps_are_met(cases):
     # Calculon reaches a mean of 3.65 % and a maximum of 8.87 % on such steps.
-    found = cases.gpt_cases(published("transformer_training_cases.csv"))
+    found = list(cases.transformer_cases(published("transformer_training_cases.csv")))
     errors = [abs(case.error) for case in found]
     assert sum(errors) / len(errors) <= 0.04
     assert max(errors) <= 0.09
@@ -114,7 +150,7 @@ def test_published_gpt_steps_are_met(cases):
 
 
 def test_published_mpt_steps_are_met(cases):
-    found = cases.mpt_cases(published("mpt_fsdp_training_cases.csv"))
+    found = list(cases.transformer_cases(published("mpt_fsdp_training_cases.csv")))
     measured_s = [case.measured_s for case in found]
     predicted_s = [case.predicted_s for case in found]
     assert statistics.median(abs(case.error) for case in found) <= 0.08
@@ -124,3 +160,12 @@ def test_published_mpt_steps_are_met(cases):
     for case in found:
         assert case.prediction.memory[0].total_bytes <= case.job.cluster.device.memory_bytes
     assert sum(not case.prediction.feasible for case in found) <= 2
+
+
+def test_steps_of_nanotron_ran_on_the_network_of_their_cloud(cases):
+    steps = importlib.import_module("published_steps")
+    job = steps.published_job(STEP)
+    assert (job.program, job.cluster.network.kind) == ("nanotron", "efa")
+    assert job.layers_by_chunk == (11, 5)
+    other = steps.published_job({**STEP, "program": "megatron_bridge"})
+    assert other.cluster.network.kind == "infiniband"

@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 
     from dse.model import MixtureOfExperts, TransformerModel
     from dse.workload.transformer._job import TransformerJob
-
-_RECOMPUTE: dict[Recompute, tuple[str, ...]] = {
-    Recompute.NONE: (),
-    Recompute.SELECTIVE: ("--recompute-granularity selective",),
-    Recompute.FULL: (
-        "--recompute-granularity full",
-        "--recompute-method uniform",
-        "--recompute-num-layers 1",
-    ),
-}
+    from dse.workload.transformer._types import Parallelism
 
 #: The scale of a whole tensor comes from earlier steps by default.
 _PRECISION = {
@@ -54,12 +45,30 @@ def _text(job: TransformerJob) -> str:
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
-        *_RECOMPUTE[spread.recompute],
+        *_recompute(spread),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
         *_kernels(job),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _recompute(spread: Parallelism) -> Iterator[str]:
+    if spread.recompute is Recompute.NONE:
+        return
+    yield f"--recompute-granularity {spread.recompute}"
+    if spread.recompute is Recompute.SELECTIVE:
+        if spread.recompute_layers:
+            raise FORMAT.refusal(
+                f"selective recomputation in {spread.recompute_layers} layers",
+                "use recompute_layers 0, or recompute full",
+            )
+        if spread.recompute_modules:
+            yield f"--recompute-modules {' '.join(spread.recompute_modules)}"
+        return
+    # A block is the first layers of each stage; uniform units of one layer are all of them.
+    yield f"--recompute-method {'block' if spread.recompute_layers else 'uniform'}"
+    yield f"--recompute-num-layers {spread.recompute_layers or 1}"
 
 
 def _architecture(model: TransformerModel) -> Iterator[str]:
@@ -209,6 +218,8 @@ FORMAT = DeployFormat(
             "sequence_parallel",
             "micro_batch_size",
             "recompute",
+            "recompute_modules",
+            "recompute_layers",
             "data_sharding",
         }
     ),

@@ -199,6 +199,17 @@ def _recompute(job: TransformerJob) -> dict[str, Value]:
         raise FORMAT.refusal(
             "recomputation of attention alone", "use recompute none or full, or another format"
         )
+    if every := job.parallelism.recompute_layers:
+        layers = job.chunk_layers(0, 0)
+        if layers % every:
+            raise FORMAT.refusal(
+                f"recomputation of {every} of {layers} layers", "use a number that divides them"
+            )
+        return {
+            "mode": "selective",
+            "selective_ac_option": str(layers // every),
+            "early_stop": job.software.stops_recomputing_early,
+        }
     return {
         "mode": job.parallelism.recompute.value,
         "early_stop": job.software.stops_recomputing_early,
@@ -243,6 +254,7 @@ FORMAT = DeployFormat(
             "sequence_parallel",
             "micro_batch_size",
             "recompute",
+            "recompute_layers",
             "data_sharding",
         }
     ),

@@ -16,9 +16,8 @@ import numpy as np
 from dse.explanation import Resource
 from dse.machine import PeakRates
 from dse.machine.kernels import gemm_estimate
-from dse.model import AttentionKind
 from dse.workload.transformer._kernels import KernelTimes
-from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._recompute import chosen_share, recomputed_kernels
 from dse.workload.transformer._work import Attention, LayerWork, Product
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class KernelSides:
     attention: dict[Side, float]
     elementwise: dict[Side, float]
 
-    def times(self, count: int) -> KernelSides:
+    def times(self, count: float) -> KernelSides:
         """Returns the same kernels several times."""
         return KernelSides(
             *({side: count * value for side, value in part.items()} for part in self.parts())
@@ -112,8 +111,9 @@ class StepKernels:
         core = (work.core_forward(), work.core_backward())
         self.forward = self._sides(forward, _layer_groups(forward, core[0], backward=False))
         self.backward = self._sides(backward, _layer_groups(backward, core[1], backward=True))
-        again = _recomputed(problem, work)
-        self.backward += self._sides(again, [RECOMPUTATION] * len(again))
+        again = recomputed_kernels(problem, work)
+        share = chosen_share(problem, problem.parallelism.recompute_layers)
+        self.backward += self._sides(again, [RECOMPUTATION] * len(again)).times(share)
         self.embedding = tuple(
             self._sides(one, [EMBEDDING] * len(one))
             for one in (embedding.forward, embedding.backward)
@@ -170,16 +170,6 @@ def _layer_groups(
         else:
             groups.append(ELEMENTWISE)
     return groups
-
-
-def _recomputed(problem: TransformerJob, work: LayerWork) -> list[Kernel]:
-    """Kernels of a layer that run a second time before its backward pass."""
-    recompute = problem.parallelism.recompute
-    if recompute is Recompute.FULL:
-        return work.layer_recomputed()
-    if recompute is Recompute.SELECTIVE and problem.model.attention is AttentionKind.UNFUSED:
-        return work.core_forward()
-    return []
 
 
 def _product_sides(

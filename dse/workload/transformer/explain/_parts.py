@@ -9,9 +9,10 @@ from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._recompute import chosen_share, repeats
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 
@@ -196,7 +197,8 @@ class StepParts:
         else:
             layer = rounds(2, backward_s)
             if parallelism.recompute is Recompute.FULL:
-                layer = total_cost(layer, rounds(1, forward_s))
+                share = chosen_share(self._problem, parallelism.recompute_layers)
+                layer = total_cost(layer, rounds(1, forward_s).scaled(transfers=share))
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
         layers = self._chunk_layers(kind) if whole else 1
         return Cost(*(layers * seconds for seconds in layer))
@@ -206,9 +208,12 @@ class StepParts:
         if self._problem.parallelism.expert == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        again = backward and self._problem.parallelism.recompute is Recompute.FULL
+        parallelism = self._problem.parallelism
+        again = 0.0
+        if backward and repeats(parallelism, RecomputeModule.EXPERTS):
+            again = chosen_share(self._problem, parallelism.recompute_layers)
         whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        count = (self._chunk_layers(kind) if whole else 1) * (2 if again else 1)
+        count = (self._chunk_layers(kind) if whole else 1) * (1 + again)
         exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
         return Cost(*(count * seconds for seconds in exchange))
 

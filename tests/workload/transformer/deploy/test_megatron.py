@@ -24,6 +24,7 @@ from dse.workload.transformer import (
     LossKernels,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerJob,
 )
 
@@ -65,6 +66,12 @@ def overlapped_data(job):
 
 def experts(job, field):
     return getattr(job.model.experts, field) if job.model.experts else None
+
+
+def recompute_method(job):
+    if job.parallelism.recompute is not Recompute.FULL:
+        return None
+    return "block" if job.parallelism.recompute_layers else "uniform"
 
 
 def four_bytes(job):
@@ -285,13 +292,24 @@ TABLE = [
     (
         "--recompute-method",
         "uniform: uniformly divide the total number of Transformer layers and recompute the input "
-        "activation of each divided chunk",
-        lambda job: "uniform" if job.parallelism.recompute is Recompute.FULL else None,
+        "activation of each divided chunk; block: recompute the input activations of only a set "
+        "number of individual Transformer layers per pipeline stage",
+        recompute_method,
     ),
     (
         "--recompute-num-layers",
-        "uniform: the number of Transformer layers in each uniformly divided recompute unit",
-        lambda job: 1 if job.parallelism.recompute is Recompute.FULL else None,
+        "uniform: the number of Transformer layers in each uniformly divided recompute unit; "
+        "block: the number of individual Transformer layers to recompute within each stage",
+        lambda job: (
+            (job.parallelism.recompute_layers or 1)
+            if job.parallelism.recompute is Recompute.FULL
+            else None
+        ),
+    ),
+    (
+        "--recompute-modules",
+        "The submodules to recompute: core_attn, moe_act, layernorm, mla_up_proj, mlp, moe",
+        lambda job: " ".join(job.parallelism.recompute_modules) or None,
     ),
     ("--overlap-grad-reduce", "If set, overlap DDP grad reduce.", overlapped_data),
     (
@@ -401,6 +419,13 @@ JOBS = {
     "gpt_175b": job(
         "gpt_175b", MEGATRON, tensor=8, pipeline=8, interleave=3, recompute=Recompute.SELECTIVE
     ),
+    "first layers": job("llama3_8b", recompute=Recompute.FULL, recompute_layers=3, data=8),
+    "parts": job(
+        "mixtral_8x7b",
+        data=8,
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=(RecomputeModule.NORMS, RecomputeModule.EXPERT_ACTIVATION),
+    ),
     "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
     "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
@@ -446,6 +471,12 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "data": 8,
             "expert": 2,
             "data_sharding": DataSharding.GRADIENTS,
+        },
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "recompute": Recompute.SELECTIVE,
+            "recompute_layers": 2,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},

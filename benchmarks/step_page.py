@@ -1,0 +1,212 @@
+"""The part of docs/accuracy.md on steps of transformers: figures, marks, groups, and misses."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from end_to_end_plot import scatter_by_family
+from step_groups import fitted_here
+from step_marks import case_of, number, percent
+from step_plot import group_picture
+
+from dse.errors import DseError
+from dse.workload.transformer import TRANSFORMER_PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from end_to_end_figures import Mark
+    from step_groups import GroupErrors
+    from step_marks import StepFigures, StepReport
+
+    from dse.workload import FittedValue
+
+#: First line of the section, by which it is found in the page.
+TITLE = "## Training steps of transformers against published ones\n"
+
+_SCATTER, _BY_GROUP = "accuracy_transformers.svg", "accuracy_transformer_groups.svg"
+
+#: What is known of why a mark is missed, by family and figure.
+CAUSES: dict[tuple[str, str], str] = {}
+
+_HEAD = """
+`python benchmarks/accuracy.py --steps` predicts {rows:,} published training steps and prints these
+tables; with `--write docs/accuracy.md` it writes this section. Sources: vTrain
+(VIA-Research/vTrain, GPT under Megatron-DeepSpeed on 2–8 A100), nanotron's scaling benchmark
+(huggingface/nanotron, eager PyTorch on 8–64 H100), NeMo recipes (NVIDIA/dgxc-benchmarking, 8–2,048
+H100), Megatron-Bridge's tables (NVIDIA-NeMo/Megatron-Bridge, H100, B200 and GB200, dense and
+mixtures of experts), GPT under Megatron-LM (Narayanan et al., SC 2021; Korthikanti et al., MLSys
+2023), and MPT under FSDP (LLM Foundry). Every row counts. What a source leaves open is filled by
+rules that look at no measurement (`benchmarks/published_steps.py`, `transformer_cases.py`): where
+recomputation is not stated, the least that fits. Bias is the median of log(predicted/measured).
+The roofline runs kernels at peak arithmetic or bandwidth, one after the other, with line rates and
+no host.
+
+"""
+
+_PLANS = """
+Plans of one model on the same machine with the same batch: Kendall's τ (mean over groups of three
+plans and more), how often the fastest plan by the model takes at most a tenth longer than the
+best, and how much longer it takes on average. Memory is what the allocator gave out on the first
+rank, its error the median. The last two columns are the shares of runs that worked, and of runs
+that failed (most of them out of memory), that are said to fit.
+
+"""
+
+_FITTED = """
+### What is fitted
+
+Values of training programs, each fitted on all of the rows named at once, never on a case. The
+constants of kernels that all programs share are in
+[transformers.md](transformers.md#free-parameters); those of MPT's kernels were fitted on the 65
+steps of `composer`, the rate of sustained products on these and the eight of `megatron`. Nothing
+was fitted on the steps of {unfitted}.
+
+| program | value | fitted on |
+|---|---|---|
+"""
+
+_GROUPS = """
+### Groups left out
+
+Each group is predicted with values that were found again on all other rows of its program: the
+least mean absolute error between half and twice the shipped value. Programs without values fitted
+on their own steps show the shipped model by group.
+
+| program | left out by | groups | median | inside 90 % | worst group | its median | found again |
+|---|---|---:|---:|---:|---|---:|---|
+"""
+
+_PICTURE = """
+![Predicted against measured step times, one panel a training program](images/{scatter})
+
+Dots: medians of predicted over measured time of a left-out group; bars: from the 5 % to the 95 %
+quantile of its steps.
+
+![Predicted over measured step time by left-out group](images/{groups})
+"""
+
+
+def step_section(report: StepReport) -> str:
+    """Returns the section in Markdown, its title included; empty without steps."""
+    if not report.steps:
+        return ""
+    parts = ["\n", TITLE, _HEAD.format(rows=len(report.steps)), _times(report.figures)]
+    parts += [_PLANS, _plans(report.figures), "\n| mark | reached | |\n|---|---:|---|\n"]
+    for mark in report.marks:
+        name, _, rest = str(mark).partition(": ")
+        parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")
+    parts += [_PICTURE.format(scatter=_SCATTER, groups=_BY_GROUP), _fitted(report.figures)]
+    parts += [_GROUPS, _left_out(report.groups), _missed(report.marks)]
+    return "".join(parts)
+
+
+def write_step_pictures(report: StepReport, folder: Path) -> None:
+    """Writes the pictures that the section shows; none without steps.
+
+    Args:
+        report: What they show.
+        folder: Where they go; made if it is missing.
+    """
+    if not report.steps:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = [case_of(one) for one in report.steps if one.step.ran]
+    (folder / _SCATTER).write_text(scatter_by_family(cases), encoding="utf-8")
+    (folder / _BY_GROUP).write_text(group_picture(report.groups), encoding="utf-8")
+
+
+def replace_section(page: Path, section: str) -> None:
+    """Writes the section over the one that a page has.
+
+    Args:
+        page: docs/accuracy.md, with the section's title in it.
+        section: The new one.
+
+    Raises:
+        DseError: The page has no such section.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, title, rest = text.partition(TITLE)
+    if not title:
+        raise DseError(f"{page} has no line `{TITLE.strip()}`; write the whole page")
+    _, following, after = rest.partition("\n## ")
+    page.write_text(before.rstrip() + "\n" + section + following + after, encoding="utf-8")
+
+
+def _times(figures: Sequence[StepFigures]) -> str:
+    lines = [
+        "| program | rows of | rows | failed | refused | median | mean | max | bias "
+        "| inside 90 % | roofline's median |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in figures:
+        errors = " | ".join(percent(value) for value in (row.median, row.mean, row.largest))
+        shares = f"{percent(row.coverage, 0)} | {percent(row.roofline, 0)}"
+        lines.append(
+            f"| `{row.family}` | {row.files} | {row.rows:,} | {row.failed} | {row.refused} "
+            f"| {errors} | {number(row.bias, sign=True)} | {shares} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _plans(figures: Sequence[StepFigures]) -> str:
+    lines = [
+        "| program | groups | τ | chosen within 10 % | mean regret | memory | ran: fits | "
+        "failed: fits |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in figures:
+        shares = (row.chosen, row.regret, row.memory, row.fits, row.failed_fits)
+        lines.append(
+            f"| `{row.family}` | {row.groups} | {number(row.tau)} | "
+            f"{' | '.join(percent(share) for share in shares)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _fitted(figures: Sequence[StepFigures]) -> str:
+    programs = list(dict.fromkeys(row.family.split()[0] for row in figures))
+    known = [program for program in programs if program in TRANSFORMER_PROGRAMS]
+    # Programs may share a value.
+    users: dict[FittedValue, list[str]] = {}
+    for program in known:
+        for fitted in TRANSFORMER_PROGRAMS[program].fitted:
+            users.setdefault(fitted, []).append(f"`{program}`")
+    lines = [
+        f"| {', '.join(names)} | `{fitted.name}` {fitted.value:g} | {fitted.on} |"
+        for fitted, names in users.items()
+    ]
+    untouched = [
+        f"`{program}`"
+        for program in known
+        if not fitted_here(program) and program not in ("composer", "megatron")
+    ]
+    return _FITTED.format(unfitted=" and ".join(untouched)) + "\n".join(lines) + "\n"
+
+
+def _left_out(groups: Sequence[GroupErrors]) -> str:
+    lines = []
+    for row in groups:
+        again = ", ".join(f"`{name}`" for name in row.refitted) or "–"
+        lines.append(
+            f"| `{row.family}` | {row.by} | {len(row.groups)} | {percent(row.median)} "
+            f"| {percent(row.coverage, 0)} | {row.worst.name} | {percent(row.worst.median)} "
+            f"| {again} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _missed(marks: Sequence[Mark]) -> str:
+    missed = [mark for mark in marks if not mark.met]
+    if not missed:
+        return ""
+    lines = ["\n### What is missed\n"]
+    for mark in missed:
+        cause = CAUSES.get((mark.aim.family, mark.aim.figure), "The cause is not known.")
+        reached = "–" if math.isnan(mark.reached) else mark.aim.text(mark.reached)
+        name = f"`{mark.aim.family}`, {mark.aim.figure}: {reached} ({mark.aim})"
+        lines.append(f"* {name}. {cause}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,196 @@
+"""The table of published steps of transformers: what is counted, marks, and left-out groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import importlib
+import math
+import os
+from pathlib import Path
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from dse.errors import DseError
+from tests.conftest import ROOT
+
+STEPS = (
+    Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "published/steps"
+)
+
+HEAD = (
+    "source,case,model,layers,hidden,heads,kv_heads,ffn_hidden,gated_ffn,vocab,tied,seq,platform,"
+    "gpus,tp,pp,vp,cp,ep,dp,sharding,micro_batch,global_batch,recompute,sequence_parallel,"
+    "precision,program,status,s_per_step,peak_memory_gb\n"
+)
+ROW = (
+    "me,{tp} {layers},,{layers},1024,16,16,4096,0,50257,1,1024,a100_sxm_80,8,{tp},1,1,1,1,{dp},"
+    "none,1,16,none,0,fp16,{program},{status},{measured},{memory}\n"
+)
+
+
+def row(tp: int, measured: str, **other: object) -> str:
+    plain = {"layers": 4, "program": "megatron_deepspeed", "status": "ok", "memory": ""}
+    return ROW.format(**{**plain, "tp": tp, "dp": 8 // tp, "measured": measured, **other})
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    before = set(sys.modules)
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    yield importlib.import_module
+    sys.path.pop(0)
+    for name in set(sys.modules) - before:
+        if not name.startswith(("dse", "numpy", "pandas", "scipy")):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def marks(benchmark):
+    return benchmark("step_marks")
+
+
+@pytest.fixture(scope="module")
+def sourced(marks, tmp_path_factory):
+    """Three plans that ran, one that failed and one that nobody knows."""
+    path = tmp_path_factory.mktemp("steps") / "steps.csv"
+    rows = [row(1, "0.1"), row(2, "0.1"), row(4, "0.1", memory="2.0")]
+    rows += [row(8, "", status="failed"), row(1, "0.1", program="unknown")]
+    path.write_text(HEAD + "".join(rows))
+    return marks.read_all([path])
+
+
+def timed(sourced, *factors):
+    """The steps with measured times of which the predicted ones are these multiples."""
+    return [
+        one._replace(step=replace(one.step, measured_s=one.step.predicted_s / factor))
+        for one, factor in zip(sourced, factors, strict=False)
+    ]
+
+
+def test_every_row_is_counted(marks, sourced):
+    figures = {row.family: row for row in marks.all_figures(sourced)}
+    known, unknown = figures["megatron_deepspeed"], figures["unknown"]
+    assert (known.rows, known.cases, known.failed, known.refused) == (4, 3, 1, 0)
+    assert (unknown.rows, unknown.cases, unknown.refused, unknown.not_predicted) == (1, 0, 1, 1)
+    assert (known.fits, known.failed_fits, unknown.fits) == (1.0, 1.0, 0.0)
+    assert known.files == "steps.csv"
+    (step,) = [one.step for one in sourced if one.step.row["peak_memory_gb"]]
+    assert step.measured_memory_bytes == 2 * 2**30
+    assert known.memory == pytest.approx(abs(step.predicted_memory_bytes / 2**31 - 1))
+
+
+def test_errors_order_and_choice_by_hand(marks, sourced):
+    steps = timed(sourced, 1.1, 0.8, 1.0)
+    found = marks.step_figures("f", steps)
+    assert found.median == pytest.approx(0.1)
+    assert found.mean == pytest.approx(0.1, abs=1e-4)
+    assert found.bias == pytest.approx(0.0)
+    measured_s = [one.step.measured_s for one in steps]
+    predicted_s = [one.step.predicted_s for one in steps]
+    chosen_s = measured_s[predicted_s.index(min(predicted_s))]
+    assert found.groups == 1
+    assert found.regret == pytest.approx(chosen_s / min(measured_s) - 1)
+    assert found.chosen == (found.regret <= 0.1)
+    assert marks.step_figures("f", timed(sourced, 2, 2, 2)).tau == pytest.approx(1.0)
+    assert math.isnan(marks.step_figures("f", steps[:2]).tau)
+
+
+def test_a_refused_row_misses_the_mark(marks, sourced):
+    good = marks.step_figures("composer", timed(sourced, 1.0, 1.01, 1.0))
+    assert next(iter(marks.step_marks([good]))).met
+    refused = replace(good, not_predicted=1)
+    assert not any(mark.met for mark in marks.step_marks([refused]))
+    assert marks.step_marks([replace(good, family="nobody's")]) == []
+
+
+def test_left_out_groups_are_predicted_with_what_the_others_say(marks, sourced):
+    """Where the host takes 1.4 times as long in all rows, the other groups tell so."""
+    steps = []
+    for one in sourced[:3]:
+        software = one.step.job.software
+        calls = 1.4 * software.framework_calls_per_op
+        job = replace(one.step.job, software=replace(software, framework_calls_per_op=calls))
+        steps.append(replace(one.step, measured_s=job.simulated().time_s))
+    shipped = [abs(step.error) for step in steps]
+    assert max(shipped) > 0.15
+    (by_tensor, _) = importlib.import_module("step_groups").group_errors("f", steps)
+    assert by_tensor.by == "tensor"
+    assert by_tensor.refitted == ("framework_calls_per_op",)
+    assert [(group.name, group.rows) for group in by_tensor.groups] == [
+        ("1", 1),
+        ("2", 1),
+        ("4", 1),
+    ]
+    assert by_tensor.worst.median < 0.05
+
+
+def test_folders_and_files(marks, tmp_path):
+    with pytest.raises(DseError):
+        marks.step_files(tmp_path)
+    nested = tmp_path / "steps"
+    nested.mkdir()
+    (nested / "b.csv").touch()
+    (tmp_path / "transformer_training_cases.csv").touch()
+    names = ["b.csv", "transformer_training_cases.csv"]
+    assert [path.name for path in marks.step_files(tmp_path)] == names
+    assert [path.name for path in marks.step_files(nested)] == names
+    assert marks.step_files(nested / "b.csv") == [nested / "b.csv"]
+
+
+def test_the_section_of_the_page_is_replaced(benchmark, marks, sourced, tmp_path):
+    page = benchmark("step_page")
+    steps = timed(sourced[:3], 1.1, 0.8, 1.0)
+    figures = marks.all_figures(steps)
+    groups = benchmark("step_groups").group_errors("f", [one.step for one in steps])
+    report = marks.StepReport(steps, figures, marks.step_marks(figures), groups)
+    path = tmp_path / "page.md"
+    path.write_text(f"# A\n\n## Before\n\nb\n\n{page.TITLE}\nold\n\n## After\n\na\n")
+    page.replace_section(path, page.step_section(report))
+    text = path.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Before",
+        page.TITLE.strip(),
+        "## After",
+    ]
+    assert "old" not in text
+    assert "`framework_calls_per_op`" in text
+    page.write_step_pictures(report, tmp_path / "images")
+    for name in ("accuracy_transformers.svg", "accuracy_transformer_groups.svg"):
+        assert name in text
+        root = ET.fromstring((tmp_path / "images" / name).read_text())
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}title"))) >= 1 + len(steps)
+    path.write_text("# A\n")
+    with pytest.raises(DseError):
+        page.replace_section(path, "s")
+
+
+def test_rooflines_by_hand(benchmark, sourced):
+    roofline = benchmark("end_to_end_roofline").transformer_roofline_s
+    job = sourced[0].step.job
+    model, spread = job.model, job.parallelism
+    assert (spread.data, job.micro_batches) == (8, 2)
+    hidden, tokens = model.hidden, model.sequence_length
+    layer = 2 * tokens * (12 * hidden**2 + 2 * tokens * hidden)
+    head = 2 * tokens * hidden * model.vocab
+    peak = job.cluster.device.peak.of(job.precision)
+    least_s = 2 * 3 * (model.layers * layer + head) / peak
+    assert least_s < roofline(job) < 4 * least_s
+    assert roofline(replace(job, global_batch_size=32)) > 1.5 * roofline(job)
+    assert roofline(job) < sourced[0].step.predicted_s
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STEPS.is_dir(), reason="no published steps beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "every", "limit"),
+    [("vtrain.csv", 12, 0.08), ("dgxc.csv", 12, 0.05), ("megatron.csv", 8, 0.2)],
+)
+def test_a_sample_of_the_published_steps_is_met(marks, tmp_path, name, every, limit):
+    """The whole files: `python benchmarks/accuracy.py --steps`."""
+    head, *rows = (STEPS / name).read_text().splitlines()
+    (tmp_path / name).write_text("\n".join([head, *rows[::every]]))
+    for found in marks.all_figures(marks.read_all([tmp_path / name])):
+        assert not found.not_predicted
+        assert found.median <= limit, found

@@ -1,0 +1,127 @@
+"""Training programs: what their host does for collectives, and how they divide layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from dse.errors import ConfigError
+from dse.machine import Precision
+from dse.model import load_model
+from dse.workload import predict_job
+from dse.workload.transformer import (
+    NANOTRON,
+    TRANSFORMER_PROGRAMS,
+    DataSharding,
+    Parallelism,
+    TransformerJob,
+    TransformerRuntime,
+)
+from tests.conftest import make_cluster
+
+#: So small that launches bind it.
+TINY = replace(
+    load_model("gpt_22b"),
+    layers=8,
+    hidden=64,
+    heads=4,
+    kv_heads=4,
+    head_dim=16,
+    ffn_hidden=256,
+    vocab=512,
+    sequence_length=64,
+)
+SILENT = replace(NANOTRON, calls_per_collective=0.0, delay_beside_stages_s=0.0)
+
+
+def step(software=NANOTRON, model=TINY, batch=8, per_node=8, **parallelism):
+    spread = Parallelism(**parallelism)
+    cluster = make_cluster(spread.world_size, min(per_node, spread.world_size))
+    return TransformerJob(model, cluster, batch, Precision.BF16, spread, software)
+
+
+def time_of(problem):
+    return predict_job(problem).iteration_time_s
+
+
+@pytest.mark.parametrize("program", TRANSFORMER_PROGRAMS.values(), ids=lambda found: found.name)
+def test_fitted_values_are_those_of_the_runtime(program):
+    for fitted in program.fitted:
+        assert getattr(program.software, fitted.name) == fitted.value
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "expected"), [(1, (16,)), (2, (11, 5)), (4, (6, 5, 5, 0)), (5, (5, 4, 4, 3, 0))]
+)
+def test_stages_share_the_arithmetic_of_layers_and_logits(pipeline, expected):
+    # The logits count as four layers: a stage of two takes the layer that passes ten.
+    model = replace(TINY, layers=16)
+    model = replace(model, vocab=4 * model.layer_matrix_parameters // model.hidden)
+    assert step(model=model, pipeline=pipeline).layers_by_chunk == expected
+
+
+@given(st.integers(1, 40), st.integers(1, 16), st.integers(0, 4000))
+def test_every_layer_is_on_one_stage(layers, pipeline, vocab):
+    job = step(model=replace(TINY, layers=layers, vocab=64 + vocab), pipeline=pipeline)
+    assert len(job.layers_by_chunk) == pipeline
+    assert sum(job.layers_by_chunk) == layers
+
+
+def test_a_stage_of_the_head_alone_has_memory_and_a_time():
+    model = replace(TINY, vocab=8192)
+    job = step(model=model, pipeline=4, data=2, data_sharding=DataSharding.OPTIMIZER)
+    assert job.layers_by_chunk[-1] == 0
+    prediction = predict_job(job)
+    assert prediction.iteration_time_s > 0
+    assert all(account.total_bytes > 0 for account in prediction.memory)
+
+
+def test_more_stages_than_layers_are_refused():
+    with pytest.raises(ConfigError):
+        predict_job(step(pipeline=16, batch=16))
+
+
+def test_the_host_calls_the_framework_for_collectives():
+    # Two collectives in each direction of each layer, on a host that binds the step.
+    silent, calling = (
+        step(replace(SILENT, calls_per_collective=calls), tensor=2) for calls in (0.0, 10.0)
+    )
+    host = silent.cluster.host
+    call_s = host.between_operators_s + host.before_launch_s + host.launch_s + host.after_launch_s
+    extra_s = 8 * TINY.layers * 4 * 10 * call_s
+    assert time_of(calling) - time_of(silent) == pytest.approx(extra_s, rel=0.01)
+
+
+def test_delays_of_ranks_add_up_beside_stages_on_other_nodes():
+    delayed = replace(SILENT, delay_beside_stages_s=1e-3)
+    whole = {"tensor": 2, "pipeline": 2}
+    assert time_of(step(delayed, **whole)) == time_of(step(SILENT, **whole))
+    apart_s = time_of(step(delayed, per_node=2, **whole))
+    extra_s = apart_s - time_of(step(SILENT, per_node=2, **whole))
+    # Eight passes of four or five layers, and one or two more while the pipeline fills.
+    layer_s = 4 * 2 * 1e-3
+    assert 8 * 4 * layer_s < extra_s < 10 * 5 * layer_s
+
+
+def test_delays_between_nodes_need_several_nodes():
+    delayed = replace(SILENT, delay_between_nodes_s=1e-3)
+    assert time_of(step(delayed, tensor=4)) == time_of(step(SILENT, tensor=4))
+    apart_s, silent_s = (time_of(step(one, per_node=2, tensor=4)) for one in (delayed, SILENT))
+    assert apart_s - silent_s == pytest.approx(8 * TINY.layers * 4 * 4 * 1e-3, rel=0.05)
+
+
+@given(st.sampled_from([DataSharding.NONE, DataSharding.OPTIMIZER]), st.integers(1, 3))
+def test_tensors_sent_apart_are_never_faster(sharding, exponent):
+    apart, together = (
+        step(
+            replace(TransformerRuntime(), tensors_apart=tensors_apart),
+            data=2**exponent,
+            per_node=2,
+            data_sharding=sharding,
+        )
+        for tensors_apart in (True, False)
+    )
+    assert time_of(apart) >= time_of(together) * (1 - 1e-12)
