@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dse.machine.fits import Estimate
 from dse.machine.kernels._attention import (
+    ATTENTION_OPTIONS,
     ATTENTION_SIZES,
     ATTENTION_TERMS,
     FLASH_RATES,
@@ -81,6 +82,7 @@ from dse.machine.kernels.embedding import (
 )
 
 __all__ = [
+    "ATTENTION_OPTIONS",
     "ATTENTION_SIZES",
     "ATTENTION_TERMS",
     "EMBEDDING_SIZES",

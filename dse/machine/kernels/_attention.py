@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 #: Sizes of an attention; `kv_heads` are as many as `heads` where they are not given.
 ATTENTION_SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim")
 
+#: Sizes that it may have besides: columns of a head's values, as many as of its queries and keys
+#: where they are not given, and keys up to its own position that a query sees at most.
+ATTENTION_OPTIONS = ("value_dim", "window")
+
 #: Logarithms of the terms of a measured kernel over the reference.
 ATTENTION_TERMS = (
     "log_products",
@@ -55,10 +59,6 @@ _UNIT_EXPONENTIALS_PER_S = 16 * 1.75e9
 #: Positions that are one block of a causal mask; blocks on the diagonal are computed in full (Dao,
 #: arXiv 2307.08691, § 3).
 _BLOCK = 128
-
-#: Products of the backward pass over those of the forward pass: five to two, the scores being
-#: computed again (the same, § 2.2).
-_BACKWARD_PRODUCTS = 2.5
 
 #: Rate of the backward pass over that of the forward pass of measured kernels, which were measured
 #: forward only: 561 of 648 TFLOP/s with heads of 128 and 16,384 positions on an H100 (Shah et al.,
@@ -124,7 +124,7 @@ def attention_estimate(
     Args:
         device: The device.
         sizes: `batch`, `heads`, `queries`, `keys`, `dim` (columns of a head) and optionally
-            `kv_heads`; they broadcast.
+            `kv_heads`, `value_dim` and, with a causal mask, `window`; they broadcast.
         precision: Arithmetic; half precision by default.
         implementation: Library; a key of :data:`FLASH_RATES`, or as calibrations name it.
         causal: A query sees the keys up to its own position; fewer queries than keys are spread
@@ -146,8 +146,7 @@ def attention_estimate(
     else:
         estimate = streaming_estimate(device, "attention", full, precision)
         work = _visible_keys(full, _BLOCK, causal=causal) / np.maximum(full["keys"], 1.0)
-        if backward:
-            work = work * _BACKWARD_PRODUCTS
+        work = work * _columns(full, backward=backward) / np.maximum(2.0 * full["dim"], 1.0)
         estimate = Estimate(estimate.time_s * work, estimate.spread)
     some = np.prod([full[name] for name in ATTENTION_SIZES], axis=0) > 0
     return Estimate(np.where(some, estimate.time_s, 0.0), estimate.spread)
@@ -174,18 +173,20 @@ def attention_features(
     tiles = heads * tiles_of_head
     seen = _visible_keys(full, _TILE, causal=causal)
     # The units share all tiles, but none is done before its longest one.
-    longest = _TILE * np.ceil(full["keys"] / _TILE) * _TILE
+    keys = np.minimum(full["keys"], full["window"] + _TILE) if causal else full["keys"]
+    longest = _TILE * np.ceil(keys / _TILE) * _TILE
     scores = np.maximum(tiles * _TILE * seen / units, longest)
-    score_s = 4.0 * units / rate
+    columns = _columns(full, backward=False)
+    score_s = 2.0 * units / rate
     value_s = precision.value_bytes / device.memory_bandwidth_bytes_per_s
-    key_values = full["batch"] * full["kv_heads"] * full["keys"] * full["dim"]
+    key_values = full["batch"] * full["kv_heads"] * full["keys"] * columns
     floor_s = device.kernel_floor_s
     terms = (
-        score_s * scores * full["dim"],
+        score_s * scores * columns,
         scores / _UNIT_EXPONENTIALS_PER_S,
-        score_s * longest * full["dim"],
-        2.0 * value_s * heads * full["queries"] * full["dim"],
-        2.0 * value_s * key_values,
+        score_s * longest * columns,
+        value_s * heads * full["queries"] * columns,
+        value_s * key_values,
         np.full(heads.shape, floor_s),
         floor_s * np.maximum(tiles / units, 1.0),
         floor_s * full["batch"],
@@ -206,10 +207,10 @@ def attention_reference_s(
         causal: Whether a query sees only the keys up to its own position.
     """
     full = _broadcast(sizes)
-    moved = 2.0 * full["batch"] * full["dim"] * precision.value_bytes
+    moved = full["batch"] * _columns(full, backward=False) * precision.value_bytes
     moved = moved * (full["heads"] * full["queries"] + full["kv_heads"] * full["keys"])
     busy_s = np.maximum(
-        _forward_flops(full, causal=causal) / device.peak.of(precision),
+        _flops(full, causal=causal, backward=False) / device.peak.of(precision),
         moved / device.memory_bandwidth_bytes_per_s,
     )
     return device.kernel_floor_s + busy_s
@@ -232,7 +233,8 @@ def _measured(
     time_s = attention_reference_s(device, flat, precision, causal=causal) * ratio.factor
     spread = ratio.spread
     if backward:
-        time_s = time_s * (_BACKWARD_PRODUCTS / _BACKWARD_RATE)
+        products = _columns(flat, backward=True) / _columns(flat, backward=False)
+        time_s = time_s * (products / _BACKWARD_RATE)
         spread = np.hypot(spread, _BACKWARD_SPREAD)
     return Estimate(time_s.reshape(shape), spread.reshape(shape))
 
@@ -246,31 +248,51 @@ def _published(
     causal: bool,
     backward: bool,
 ) -> Estimate:
-    flops = _forward_flops(full, causal=causal) * (_BACKWARD_PRODUCTS if backward else 1.0)
+    flops = _flops(full, causal=causal, backward=backward)
     share = rates.backward if backward else rates.forward
     peak = device.peak.of(precision)
     if peak / device.compute_units > NEWER_UNIT_RATE:
         share *= _OLDER_INSTRUCTIONS
-    rate = peak * share / (1.0 + rates.half_width / np.maximum(full["dim"], 1.0))
+    dim = 0.5 * _columns(full, backward=False)
+    rate = peak * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
     time_s = device.kernel_floor_s + flops / rate
     efolds = math.log(peak / device.compute_units / _PUBLISHED_UNIT_RATE)
     spread = math.hypot(_PUBLISHED_SPREAD, _SPREAD_PER_EFOLD * efolds)
     return Estimate(time_s, np.full(time_s.shape, spread))
 
 
-def _forward_flops(full: Sizes, *, causal: bool) -> NDArray[np.float64]:
-    """Two products over the scores that the mask leaves, in blocks."""
+def _flops(full: Sizes, *, causal: bool, backward: bool) -> NDArray[np.float64]:
+    """Products over the scores that the mask leaves, in blocks."""
     seen = _visible_keys(full, _BLOCK, causal=causal)
-    return 4.0 * full["batch"] * full["heads"] * full["queries"] * seen * full["dim"]
+    scores = full["batch"] * full["heads"] * full["queries"] * seen
+    return 2.0 * scores * _columns(full, backward=backward)
+
+
+def _columns(full: Sizes, *, backward: bool) -> NDArray[np.float64]:
+    """Returns the columns of all products together.
+
+    Forward two, of keys and of values; backward five (Dao, § 2.2): the scores are computed again,
+    queries and keys have a gradient each, and so do probabilities and values.
+    """
+    if backward:
+        return 3.0 * full["dim"] + 2.0 * full["value_dim"]
+    return full["dim"] + full["value_dim"]
 
 
 def _visible_keys(full: Sizes, block: int, *, causal: bool) -> NDArray[np.float64]:
     """Returns the keys that a query works on, on average."""
     keys = full["keys"]
-    return 0.5 * (keys + np.minimum(block, keys)) if causal else keys
+    if not causal:
+        return keys
+    # A window starts and ends within a block; the first queries see less than the window.
+    window = np.minimum(full["window"], keys)
+    windowed = window * (1.0 - 0.5 * window / np.maximum(keys, 1.0)) + block
+    return np.minimum(0.5 * (keys + np.minimum(block, keys)), windowed)
 
 
 def _broadcast(sizes: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
-    given = {"kv_heads": sizes["heads"], **sizes}
-    arrays = np.broadcast_arrays(*(np.asarray(given[name], float) for name in ATTENTION_SIZES))
-    return dict(zip(ATTENTION_SIZES, arrays, strict=True))
+    defaults = {"kv_heads": "heads", "value_dim": "dim", "window": "keys"}
+    given = {**{name: sizes[other] for name, other in defaults.items()}, **sizes}
+    names = (*ATTENTION_SIZES, *ATTENTION_OPTIONS)
+    arrays = np.broadcast_arrays(*(np.asarray(given[name], float) for name in names))
+    return dict(zip(names, arrays, strict=True))

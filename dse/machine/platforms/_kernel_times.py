@@ -11,6 +11,7 @@ from dse.errors import ConfigError, UnknownNameError
 from dse.indices import Uniform, Zipf
 from dse.machine import Precision
 from dse.machine.kernels import (
+    ATTENTION_OPTIONS,
     EXPERT_SIZES,
     FLASH_RATES,
     LOOKUP_LAUNCHES,
@@ -54,7 +55,10 @@ _SIZES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         for op, operator in STREAMING_OPERATORS.items()
     },
     **dict.fromkeys(_HOST_COPIES, (("size_bytes",), ())),
-    "attention": (STREAMING_OPERATORS["attention"].sizes, ("kv_heads", *_SWITCHES, *_NAMES)),
+    "attention": (
+        STREAMING_OPERATORS["attention"].sizes,
+        ("kv_heads", *ATTENTION_OPTIONS, *_SWITCHES, *_NAMES),
+    ),
     "experts": (EXPERT_SIZES, ("precision",)),
 }
 

@@ -6,8 +6,10 @@ from dse.model.transformer._huggingface import compose_transformer
 from dse.model.transformer._model import (
     Activation,
     AttentionKind,
+    LatentAttention,
     MixtureOfExperts,
     NormKind,
+    SlidingWindow,
     TransformerFamily,
     TransformerModel,
 )
@@ -16,8 +18,10 @@ from dse.model.transformer._schema import TransformerDocument
 __all__ = [
     "Activation",
     "AttentionKind",
+    "LatentAttention",
     "MixtureOfExperts",
     "NormKind",
+    "SlidingWindow",
     "TransformerDocument",
     "TransformerFamily",
     "TransformerModel",

@@ -1,14 +1,16 @@
 """Transformer as plain values: sizes, parameters and arithmetic.
 
 Counted as in Narayanan et al. (SC 2021, arXiv 2104.04473) and Korthikanti et al. (MLSys 2023,
-arXiv 2205.05198): only matrix products count as arithmetic, the scores of attention in full even
-where a mask makes half of them useless.
+arXiv 2205.05198): only matrix products count as arithmetic. Scores of attention count in full
+there, even where a mask makes half of them useless; the counts that end in ``_causal`` leave out
+those that the mask or a sliding window hides.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,14 +49,17 @@ class Activation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MixtureOfExperts:
-    """A mixture of experts in the place of every feed-forward block.
+    """A mixture of experts in the place of feed-forward blocks.
 
     Attributes:
-        count: MixtureOfExperts of a layer.
-        active: MixtureOfExperts that one token visits.
+        count: Experts of a layer.
+        active: Experts that one token visits.
         ffn_hidden: Inner width of an expert.
         shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
         imbalance: Tokens of the busiest rank of a group over the mean; 1 is an even routing.
+        first_dense: Layers before the first one with experts.
+        every: Of the layers after those, each `every`-th of the model has experts.
+        dense_ffn_hidden: Inner width of layers without experts; 0 if all have them.
     """
 
     count: int
@@ -62,6 +67,55 @@ class MixtureOfExperts:
     ffn_hidden: int
     shared_ffn_hidden: int = 0
     imbalance: float = 1.0
+    first_dense: int = 0
+    every: int = 1
+    dense_ffn_hidden: int = 0
+
+    def at(self, layer: int) -> bool:
+        """Returns whether a layer has experts; layers are counted from 0."""
+        return layer >= self.first_dense and (layer + 1) % self.every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA: DeepSeek-V2, arXiv 2405.04434, § 2.1).
+
+    Keys and values of all heads are made from few columns, and queries from a few others; each has
+    its norm. A part of every head carries the position, which in the keys all heads share.
+
+    Attributes:
+        kv_rank: Columns that keys and values are made from.
+        rope_dim: Columns of a head, in queries and keys, that carry the position.
+        value_dim: Columns of a head's values.
+        query_rank: Columns that queries are made from; 0 where they come from the layer's input.
+    """
+
+    kv_rank: int
+    rope_dim: int
+    value_dim: int
+    query_rank: int = 0
+
+    @property
+    def width(self) -> int:
+        """Columns of both projections down, and of the shared part of the keys."""
+        return self.query_rank + self.kv_rank + self.rope_dim
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Attention to the nearest tokens only.
+
+    Attributes:
+        tokens: Tokens that one sees, itself included.
+        full_every: Each `full_every`-th layer sees all instead; 0 if none does.
+    """
+
+    tokens: int
+    full_every: int = 0
+
+    def at(self, layer: int) -> bool:
+        """Returns whether a layer has the window; layers are counted from 0."""
+        return not self.full_every or (layer + 1) % self.full_every != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +131,7 @@ class TransformerModel:
         hidden: Width of the residual stream.
         heads: Attention heads.
         kv_heads: Heads of keys and values (less than `heads` for grouped queries).
-        head_dim: Columns of one head; together they may be wider than `hidden`.
+        head_dim: Columns of one head's queries and keys; together they may be wider than `hidden`.
         ffn_hidden: Inner width of the feed-forward block that every token visits: of the shared
             expert where there are experts, 0 without one.
         gated_ffn: Whether that block has a second matrix whose output gates the first's.
@@ -93,7 +147,12 @@ class TransformerModel:
         precision: Default arithmetic.
         optimizer: Update rule.
         global_batch_size: Samples of one iteration in the recipe.
-        experts: MixtureOfExperts of every layer; None in a dense model.
+        experts: Mixture of experts; None in a dense model.
+        latent: Latent attention; None where queries, keys and values come from the layer's input.
+        window: Sliding window of attention; None where a token sees all before it.
+        mtp_modules: Modules after the last layer that predict one more token each: two norms, a
+            projection of embedding and residual stream together, a layer like the last one, and
+            the language head (MTP: DeepSeek-V3, arXiv 2412.19437, § 2.2).
     """
 
     name: str
@@ -120,11 +179,77 @@ class TransformerModel:
     optimizer: Optimizer
     global_batch_size: int
     experts: MixtureOfExperts | None = None
+    latent: LatentAttention | None = None
+    window: SlidingWindow | None = None
+    mtp_modules: int = 0
+
+    # --- layers ---------------------------------------------------------------------------------
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers are alike."""
+        experts, window = self.experts, self.window
+        mixed = experts is not None and (experts.first_dense > 0 or experts.every > 1)
+        hidden = window is not None and window.tokens < self.sequence_length
+        return not (mixed or self.mtp_modules or (hidden and window and window.full_every))
+
+    @property
+    def layer_models(self) -> tuple[TransformerModel, ...]:
+        """The model with all layers of one kind, for each kind of layer that it has.
+
+        What is counted by layer (`layer_…`, `attention_…`, `ffn_…`) is right for these only. A
+        multi-token prediction module counts as a layer of its own kind, with `mtp_modules` 1.
+        """
+        return (self,) if self.is_uniform else _layers_by_kind(self)[0]
+
+    @property
+    def layer_kinds(self) -> tuple[int, ...]:
+        """Index in :attr:`layer_models` of each layer, multi-token prediction modules included."""
+        return (0,) * self.layers if self.is_uniform else _layers_by_kind(self)[1]
+
+    @property
+    def _layers_alike(self) -> tuple[tuple[TransformerModel, int], ...]:
+        """Each kind of layer and how many there are."""
+        kinds = self.layer_kinds
+        return tuple((one, kinds.count(index)) for index, one in enumerate(self.layer_models))
+
+    # --- attention ------------------------------------------------------------------------------
+
+    @property
+    def value_dim(self) -> int:
+        """Columns of one head's values."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
 
     @property
     def attention_width(self) -> int:
-        """Columns of all heads together: of the queries, and of what attention gives."""
-        return self.heads * self.head_dim
+        """Columns of what attention gives, all heads together."""
+        return self.heads * self.value_dim
+
+    @property
+    def window_tokens(self) -> int:
+        """Tokens that one sees at most in a layer; all of a sample without a sliding window."""
+        return (
+            self.sequence_length
+            if self.window is None
+            else min(self.window.tokens, self.sequence_length)
+        )
+
+    @property
+    def attended_tokens(self) -> float:
+        """Tokens that one sees in a layer, itself included, on average over a sample."""
+        tokens, most = self.sequence_length, self.window_tokens
+        return most - most * (most - 1) / (2 * tokens) if self.causal else float(tokens)
+
+    def key_heads(self, tensor: int = 1) -> int:
+        """Returns the heads of keys and values that one of `tensor` ranks holds.
+
+        Where there are fewer heads than ranks, several ranks hold the same one.
+        """
+        return max(1, self.kv_heads // tensor)
+
+    def key_value_width(self, tensor: int = 1) -> int:
+        """Returns the columns of keys and values together that one of `tensor` ranks holds."""
+        return self.key_heads(tensor) * (self.head_dim + self.value_dim)
 
     @property
     def causal(self) -> bool:
@@ -133,8 +258,23 @@ class TransformerModel:
 
     @property
     def qkv_width(self) -> int:
-        """Columns of the projection to queries, keys and values."""
-        return self.attention_width + 2 * self.kv_heads * self.head_dim
+        """Columns of queries, keys and values together."""
+        return self.qkv_width_of(1)
+
+    def qkv_width_of(self, tensor: int) -> int:
+        """Returns the columns of queries, keys and values that one of `tensor` ranks holds."""
+        return self.heads // tensor * self.head_dim + self.key_value_width(tensor)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of attention's matrices in one layer."""
+        hidden, latent = self.hidden, self.latent
+        output = hidden * self.attention_width
+        if latent is None:
+            return hidden * self.qkv_width + output
+        queries = self.heads * self.head_dim * (latent.query_rank or hidden)
+        keys_values = self.heads * (self.head_dim - latent.rope_dim + latent.value_dim)
+        return hidden * latent.width + queries + latent.kv_rank * keys_values + output
 
     @property
     def ffn_width(self) -> int:
@@ -144,9 +284,20 @@ class TransformerModel:
     @property
     def layer_matrix_parameters(self) -> int:
         """Weights of the matrices of one layer that every token visits; no experts."""
-        attention = self.hidden * (self.qkv_width + self.attention_width)
         router = 0 if self.experts is None else self.hidden * self.experts.count
-        return attention + router + self.hidden * (self.ffn_width + self.ffn_hidden)
+        module = 2 * self.hidden**2 * self.mtp_modules
+        block = self.hidden * (self.ffn_width + self.ffn_hidden)
+        return self.attention_parameters + router + block + module
+
+    def layer_matrix_parameters_of(self, tensor: int) -> float:
+        """Returns the weights of a layer's matrices on one of `tensor` ranks; no experts.
+
+        Projections down to latent columns are on all of them, and heads of keys and values on as
+        many as there are more ranks than heads.
+        """
+        whole = 0 if self.latent is None else self.hidden * self.latent.width
+        shared = self.hidden * (tensor * self.key_value_width(tensor) - self.key_value_width())
+        return (self.layer_matrix_parameters - whole + shared) / tensor + whole
 
     @property
     def expert_parameters(self) -> int:
@@ -163,7 +314,11 @@ class TransformerModel:
     @property
     def layer_vector_parameters(self) -> int:
         """Biases and norm weights of one layer."""
-        norms = 2 * self.hidden * (2 if self.biases else 1)
+        width = 2 * self.hidden
+        if self.latent is not None:
+            width += self.latent.query_rank + self.latent.kv_rank
+        # A module's norms are those of its two inputs and the one before its language head.
+        norms = (width + 3 * self.hidden * self.mtp_modules) * (2 if self.biases else 1)
         outputs = self.qkv_width + self.ffn_width + 2 * self.hidden
         return norms + (outputs if self.biases else 0)
 
@@ -198,16 +353,22 @@ class TransformerModel:
 
     @property
     def parameter_count(self) -> int:
-        """All parameters."""
-        layers = self.layers * (self.layer_parameters + self.layer_expert_parameters)
+        """All parameters; those of multi-token prediction modules without the shared ends."""
+        layers = sum(
+            count * (one.layer_parameters + one.layer_expert_parameters)
+            for one, count in self._layers_alike
+        )
         return layers + self.embedding_parameters + self.head_parameters
 
     @property
     def active_parameter_count(self) -> int:
         """Parameters that one token visits; all of them in a dense model."""
-        active = 0 if self.experts is None else self.experts.active
-        idle = self.layer_expert_parameters - active * self.expert_parameters
-        return self.parameter_count - self.layers * idle
+        idle = sum(
+            count * (one.experts.count - one.experts.active) * one.expert_parameters
+            for one, count in self._layers_alike
+            if one.experts is not None
+        )
+        return self.parameter_count - idle
 
     @property
     def head_flops_per_sample(self) -> float:
@@ -217,17 +378,69 @@ class TransformerModel:
 
     @property
     def layer_flops_per_sample(self) -> float:
-        """Arithmetic of one layer in a forward pass over one sample."""
-        visited = 0 if self.experts is None else self.experts.active * self.expert_parameters
-        matrices = 2.0 * self.sequence_length * (self.layer_matrix_parameters + visited)
-        return matrices + 4.0 * self.sequence_length**2 * self.attention_width
+        """Arithmetic of one layer in a forward pass over one sample, all scores counted."""
+        return self._layer_flops(self.sequence_length)
 
     @property
     def forward_flops_per_sample(self) -> float:
-        """Arithmetic of a forward pass over one sample."""
-        return self.layers * self.layer_flops_per_sample + self.head_flops_per_sample
+        """Arithmetic of a forward pass over one sample, all scores counted."""
+        layers = sum(count * one.layer_flops_per_sample for one, count in self._layers_alike)
+        return layers + self._heads_flops
+
+    @property
+    def forward_flops_per_sample_causal(self) -> float:
+        """Arithmetic of a forward pass over one sample, with the scores that a token sees."""
+        layers = sum(
+            count * one._layer_flops(one.attended_tokens) for one, count in self._layers_alike
+        )
+        return layers + self._heads_flops
 
     @property
     def model_flops_per_sample(self) -> float:
-        """Arithmetic of forward and backward pass over one sample, without recomputation."""
+        """Arithmetic of forward and backward pass over one sample, without recomputation.
+
+        All scores of attention count (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B).
+        """
         return 3.0 * self.forward_flops_per_sample
+
+    @property
+    def model_flops_per_sample_causal(self) -> float:
+        """The same with only the scores that a token sees, as Megatron-Core counts today."""
+        return 3.0 * self.forward_flops_per_sample_causal
+
+    @property
+    def _heads_flops(self) -> float:
+        return (1 + self.mtp_modules) * self.head_flops_per_sample
+
+    def _layer_flops(self, attended_tokens: float) -> float:
+        visited = 0 if self.experts is None else self.experts.active * self.expert_parameters
+        matrices = 2.0 * self.sequence_length * (self.layer_matrix_parameters + visited)
+        scores = self.sequence_length * attended_tokens * self.heads
+        return matrices + 2.0 * scores * (self.head_dim + self.value_dim)
+
+
+@lru_cache(maxsize=64)
+def _layers_by_kind(
+    model: TransformerModel,
+) -> tuple[tuple[TransformerModel, ...], tuple[int, ...]]:
+    """Returns a model for each kind of layer, and the kind of each layer."""
+    found: dict[TransformerModel, int] = {}
+    modules = [(model.layers - 1, 1)] * model.mtp_modules
+    kinds = [
+        found.setdefault(_with_layers_like(model, layer, module), len(found))
+        for layer, module in [*((layer, 0) for layer in range(model.layers)), *modules]
+    ]
+    return tuple(found), tuple(kinds)
+
+
+def _with_layers_like(model: TransformerModel, layer: int, module: int) -> TransformerModel:
+    """Returns the model with all layers like one of its own, or like a module after them."""
+    experts, window, inner = model.experts, model.window, model.ffn_hidden
+    if experts is not None and not experts.at(layer):
+        inner, experts = experts.dense_ffn_hidden, None
+    elif experts is not None:
+        experts = replace(experts, first_dense=0, every=1, dense_ffn_hidden=0)
+    if window is not None:
+        windowed = window.tokens < model.sequence_length and window.at(layer)
+        window = SlidingWindow(window.tokens) if windowed else None
+    return replace(model, experts=experts, window=window, ffn_hidden=inner, mtp_modules=module)

@@ -13,8 +13,10 @@ from dse.model._common import Name, Optimizer, Width
 from dse.model.transformer._model import (
     Activation,
     AttentionKind,
+    LatentAttention,
     MixtureOfExperts,
     NormKind,
+    SlidingWindow,
     TransformerFamily,
     TransformerModel,
 )
@@ -27,13 +29,15 @@ Layers = Annotated[Count, Field(le=10_000)]
 
 
 class ExpertsBlock(StrictModel):
-    """A mixture of experts in the place of every feed-forward block."""
+    """A mixture of experts in the place of feed-forward blocks."""
 
     count: Width
     active: Width
     ffn_hidden: Width
     shared_ffn_hidden: Width | None = None
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
+    every: Layers = 1
 
     @model_validator(mode="after")
     def _check(self) -> ExpertsBlock:
@@ -42,6 +46,36 @@ class ExpertsBlock(StrictModel):
                 "experts", f"expected at most {self.count} active experts, found {self.active}"
             )
         return self
+
+    def to_experts(self, dense_ffn_hidden: int) -> MixtureOfExperts:
+        """Returns plain values, with the inner width of layers without experts."""
+        some = self.first_dense > 0 or self.every > 1
+        return MixtureOfExperts(
+            self.count,
+            self.active,
+            self.ffn_hidden,
+            self.shared_ffn_hidden or 0,
+            self.imbalance,
+            self.first_dense,
+            self.every,
+            dense_ffn_hidden if some else 0,
+        )
+
+
+class LatentBlock(StrictModel):
+    """Latent attention: columns that queries, keys and values are made from."""
+
+    query_rank: Width | None = None
+    kv_rank: Width
+    rope_dim: Width
+    value_dim: Width
+
+
+class WindowBlock(StrictModel):
+    """A sliding window of attention, in all layers or in all but each `full_every`-th."""
+
+    tokens: Width
+    full_every: Annotated[int, Field(ge=2, le=10_000)] | None = None
 
 
 class TransformerDocument(Document):
@@ -61,6 +95,9 @@ class TransformerDocument(Document):
     ffn_hidden: Width | None = None
     gated_ffn: bool = False
     experts: ExpertsBlock | None = None
+    latent_attention: LatentBlock | None = None
+    sliding_window: WindowBlock | None = None
+    mtp_modules: Annotated[int, Field(ge=0, le=16)] = 0
     vocab: Width
     sequence_length: Width
     attention: AttentionKind = AttentionKind.FLASH
@@ -93,16 +130,51 @@ class TransformerDocument(Document):
             yield _problem(
                 "kv_heads", f"expected a divisor of the {self.heads} heads, found {kv_heads}"
             )
-        if self.experts is not None and self.ffn_hidden is not None:
+        yield from self._layer_problems()
+        if self.latent_attention is not None:
+            if self.head_dim is None or self.head_dim <= self.latent_attention.rope_dim:
+                yield _problem(
+                    "head_dim",
+                    "with latent attention: expected the columns of a head's queries, more than "
+                    f"the {self.latent_attention.rope_dim} with the position, found "
+                    f"{self.head_dim or 'none'}",
+                )
+            if kv_heads != self.heads:
+                yield _problem(
+                    "kv_heads", "with latent attention all heads have their own; leave it out"
+                )
+            if self.attention is AttentionKind.UNFUSED:
+                yield _problem("attention", "latent attention is modelled as `flash` only")
+        if self.sliding_window is not None and (
+            self.family is TransformerFamily.BERT or self.attention is AttentionKind.UNFUSED
+        ):
             yield _problem(
-                "ffn_hidden",
-                "belongs to dense models; experts have `experts.ffn_hidden`, and the one that all "
-                "tokens visit `experts.shared_ffn_hidden`",
+                "sliding_window", "modelled for family `gpt` with `flash` attention only"
             )
         if self.optimizer is Optimizer.ROWWISE_ADAGRAD or self.optimizer.of_tables_only:
             yield _problem(
                 "optimizer",
                 f"`{self.optimizer.value}` is for embedding tables; use `adagrad` or `adam`",
+            )
+
+    def _layer_problems(self) -> Iterator[InitErrorDetails]:
+        """Layers without experts have a width of their own, where there are any."""
+        experts = self.experts
+        if experts is None:
+            return
+        some = experts.first_dense > 0 or experts.every > 1
+        if self.ffn_hidden is not None and not some:
+            yield _problem(
+                "ffn_hidden",
+                "belongs to layers without experts; experts have `experts.ffn_hidden`, and the "
+                "one that all tokens visit `experts.shared_ffn_hidden`",
+            )
+        if some and not any(
+            experts.to_experts(0).at(layer) for layer in range(min(self.layers, 10_000))
+        ):
+            yield _problem(
+                "experts",
+                f"none of the {self.layers} layers has experts; lower `first_dense` or `every`",
             )
 
     def to_model(self) -> TransformerModel:
@@ -131,7 +203,10 @@ class TransformerDocument(Document):
             precision=self.precision,
             optimizer=self.optimizer,
             global_batch_size=self.global_batch_size,
-            experts=None if self.experts is None else self._experts(self.experts),
+            experts=self._experts(),
+            latent=self._latent(),
+            window=self._window(),
+            mtp_modules=self.mtp_modules,
         )
 
     def _ffn_hidden(self) -> int:
@@ -139,15 +214,21 @@ class TransformerDocument(Document):
             return self.experts.shared_ffn_hidden or 0
         return self.ffn_hidden or 4 * self.hidden
 
-    @staticmethod
-    def _experts(block: ExpertsBlock) -> MixtureOfExperts:
-        return MixtureOfExperts(
-            block.count,
-            block.active,
-            block.ffn_hidden,
-            block.shared_ffn_hidden or 0,
-            block.imbalance,
+    def _experts(self) -> MixtureOfExperts | None:
+        block = self.experts
+        return None if block is None else block.to_experts(self.ffn_hidden or 4 * self.hidden)
+
+    def _latent(self) -> LatentAttention | None:
+        block = self.latent_attention
+        if block is None:
+            return None
+        return LatentAttention(
+            block.kv_rank, block.rope_dim, block.value_dim, block.query_rank or 0
         )
+
+    def _window(self) -> SlidingWindow | None:
+        block = self.sliding_window
+        return None if block is None else SlidingWindow(block.tokens, block.full_every or 0)
 
 
 def _problem(field: str, message: str) -> InitErrorDetails:

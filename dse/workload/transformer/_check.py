@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -84,8 +85,10 @@ def _check_model(
 ) -> None:
     divisors = (
         ("tensor", parallelism.tensor, "attention heads", model.heads),
-        ("tensor", parallelism.tensor, "heads of keys and values", model.kv_heads),
-        ("tensor", parallelism.tensor, "feed-forward columns", model.ffn_hidden),
+        *(
+            ("tensor", parallelism.tensor, "feed-forward columns", one.ffn_hidden)
+            for one in model.layer_models
+        ),
         (
             "context × sequence-parallel",
             parallelism.context * parallelism.sequence_share,
@@ -104,6 +107,12 @@ def _check_model(
             raise ConfigError(
                 f"{name} {degree} does not divide the {count} {what} of {model.name}; {below} does"
             )
+    if parallelism.tensor % model.kv_heads and model.kv_heads % parallelism.tensor:
+        works = math.gcd(parallelism.tensor, model.kv_heads)
+        raise ConfigError(
+            f"tensor {parallelism.tensor} neither divides the {model.kv_heads} heads of keys and "
+            f"values of {model.name} nor is a multiple of them; {works} does"
+        )
     if not (balanced and parallelism.interleave == 1 and parallelism.pipeline <= model.layers):
         _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
@@ -111,19 +120,24 @@ def _check_model(
 
 def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
     layers, stages, interleave = model.layers, parallelism.pipeline, parallelism.interleave
-    if layers_by_chunk(layers, stages, interleave):
+
+    def possible(pipeline: int, chunks: int) -> bool:
+        return bool(layers_by_chunk(layers, pipeline, chunks, model.mtp_modules))
+
+    if possible(stages, interleave):
         return
     smaller = [stages * fewer for fewer in range(interleave - 1, 0, -1)]
-    works = [value for value in smaller if layers_by_chunk(layers, stages, value // stages)]
+    works = [value for value in smaller if possible(stages, value // stages)]
     if not works:
         works = [
             value
             for value in range(stages, 0, -1)
-            if world_size % value == 0 and layers_by_chunk(layers, value, 1)
+            if world_size % value == 0 and possible(value, 1)
         ]
     raise ConfigError(
         f"pipeline × interleave {stages * interleave} does not divide the {layers} layers of "
-        f"{model.name}, not even with embedding and loss counted as layers; {works[0]} does"
+        f"{model.name}, not even with embedding and loss counted as layers, and would leave the "
+        f"last chunk without any; {works[0]} does"
     )
 
 

@@ -42,6 +42,7 @@ _CLASSES = Cost(
     dispatch_s=DurationClass.HOST,
     inside_s=DurationClass.COMMUNICATION,
     network_s=DurationClass.NETWORK,
+    host_link_s=DurationClass.COPY,
 )
 
 
@@ -89,8 +90,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
     for kind, cost in zip(tasks.kinds, by_kind, strict=True):
-        kernels = cost._replace(dispatch_s=0.0, inside_s=0.0, network_s=0.0)
-        transfer = Cost(inside_s=cost.inside_s, network_s=cost.network_s)
+        kernels = Cost(*cost[:3])
+        transfer = cost._replace(**dict.fromkeys(Cost._fields[:4], 0.0))
         parts.append(Cost(dispatch_s=cost.dispatch_s))
         if kind.role.is_transfer:
             segments.append((_TRANSFER,))
@@ -134,15 +135,19 @@ def kernels_time_s(problem: TransformerJob) -> float:
     """
     structure, costs = make_structure(problem), StepCosts(problem)
 
-    def device_s(role: Role, stage: int, chunk: int = 0) -> float:
-        return costs.of(Kind(role, stage, chunk)).device_s
+    def device_s(role: Role, stage: int, layer: int = 0) -> float:
+        return costs.of(Kind(role, stage, layer=layer)).device_s
 
     passes = structure.micro_batches
     if structure.by_layer:
         ends = (Role.EMBEDDING_FORWARD, Role.HEAD, Role.EMBEDDING_BACKWARD)
         once_s = sum(device_s(role, 0) for role in ends)
-        layers_s = device_s(Role.LAYER_FORWARD, 0) + device_s(Role.LAYER_BACKWARD, 0)
-        work_s = passes * (once_s + sum(structure.layers) * layers_s)
+        layers_s = sum(
+            structure.kinds.count(kind) * device_s(role, 0, kind)
+            for role in (Role.LAYER_FORWARD, Role.LAYER_BACKWARD)
+            for kind in dict.fromkeys(structure.kinds)
+        )
+        work_s = passes * (once_s + layers_s)
         return work_s + device_s(Role.OPTIMIZER, 0)
     longest_s = ramp_s = 0.0
     for stage in range(structure.pipeline):
@@ -205,7 +210,7 @@ def _build_graph(
     dispatched: dict[int, int] = {}
     ends: list[tuple[int, ...]] = []
     for kind, stream, waits in zip(tasks.kind, tasks.stream, tasks.waits, strict=True):
-        role, stage, chunk = tasks.kinds[kind]
+        role, stage, chunk, _ = tasks.kinds[kind]
         name = role.value if chunk == 0 else f"{role.value} chunk {chunk}"
         after = [task for other in waits for task in ends[other]]
         end: tuple[int, ...] = ()

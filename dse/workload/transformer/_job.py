@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
@@ -12,6 +12,7 @@ from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
+from dse.workload.transformer._offload import check_offload
 from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
@@ -65,13 +66,35 @@ class TransformerJob(Job):
         """Layers of each chunk, in the order of the model."""
         model, spread = self.model, self.parallelism
         if self.software.balances_stages and spread.interleave == 1:
-            head = model.vocab * model.hidden / model.layer_matrix_parameters
-            return layers_by_work(model.layers, spread.pipeline, head)
-        return layers_by_chunk(model.layers, spread.pipeline, spread.interleave)
+            head = model.vocab * model.hidden / model.layer_models[0].layer_matrix_parameters
+            *others, last = layers_by_work(model.layers, spread.pipeline, head)
+            return *others, last + model.mtp_modules
+        return layers_by_chunk(model.layers, spread.pipeline, spread.interleave, model.mtp_modules)
 
     def chunk_layers(self, stage: int, chunk: int) -> int:
         """Returns the layers of a chunk of a pipeline stage."""
         return self.layers_by_chunk[chunk * self.parallelism.pipeline + stage]
+
+    def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
+        """Returns the kind of each layer of a chunk, by its index in :attr:`layer_jobs`."""
+        by_chunk, index = self.layers_by_chunk, chunk * self.parallelism.pipeline + stage
+        first = sum(by_chunk[:index])
+        return self.model.layer_kinds[first : first + by_chunk[index]]
+
+    @property
+    def layer_jobs(self) -> tuple[TransformerJob, ...]:
+        """The job with all layers of one kind, for each kind of layer of the model."""
+        if self.model.is_uniform:
+            return (self,)
+        return tuple(replace(self, model=one) for one in self.model.layer_models)
+
+    def stage_layer_jobs(self, stage: int) -> tuple[tuple[TransformerJob, int], ...]:
+        """Returns the job with all layers of one kind, and how many of them a stage has."""
+        if self.model.is_uniform:
+            return ((self, self.stage_layers(stage)),)
+        chunks = range(self.parallelism.interleave)
+        kinds = [kind for chunk in chunks for kind in self.chunk_kinds(stage, chunk)]
+        return tuple((job, kinds.count(kind)) for kind, job in enumerate(self.layer_jobs))
 
     def stage_layers(self, stage: int) -> int:
         """Returns the layers of a pipeline stage."""
@@ -103,6 +126,7 @@ class TransformerJob(Job):
             self.parallelism,
             balanced=self.software.balances_stages,
         )
+        check_offload(self.parallelism)
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""
@@ -117,7 +141,7 @@ class TransformerJob(Job):
         if closer:
             return kernels_time_s(self)
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
-        return self.global_batch_size * self.model.model_flops_per_sample / peak
+        return self.global_batch_size * self.model.model_flops_per_sample_causal / peak
 
     def least_memory_bytes(self) -> float:
         """Returns what the fullest stage needs, which is known exactly."""

@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.machine.kernels import (
+    ATTENTION_OPTIONS,
     ATTENTION_SIZES,
     FLASH_RATES,
     attention_estimate,
     elementwise_time_s,
     gemm_estimate,
 )
-from dse.workload.transformer._work import Attention, Elementwise, Product
+from dse.workload.transformer._cost import Cost
+from dse.workload.transformer._operators import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dse.machine import DeviceSpec, Precision
+    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
-    from dse.workload.transformer._work import Kernel
 
 #: Arithmetic rate of one compute unit up to which a device sustains what it reaches in short
 #: measurements: that of a V100.
@@ -75,6 +77,15 @@ class KernelTime(NamedTuple):
     def scaled(self, factor: float) -> KernelTime:
         """Returns a multiple of the kernels."""
         return KernelTime(*(factor * value for value in self))
+
+    def cost(self, dispatch_s: float) -> Cost:
+        """Returns the kernels with the time of the host to dispatch them.
+
+        Args:
+            dispatch_s: Time of the host for one kernel.
+        """
+        host_s = self.launches * dispatch_s
+        return Cost(self.product_s, self.attention_s, self.elementwise_s, host_s)
 
     def __add__(self, other: object) -> KernelTime:
         """Adds kernels that run one after the other."""
@@ -175,7 +186,8 @@ class KernelTimes:
     def _attention(self, kernel: Attention) -> tuple[float, float]:
         """Returns the time of fused attention and its spread."""
         if kernel not in self._attentions:
-            sizes = {name: getattr(kernel, name) for name in ATTENTION_SIZES}
+            names = (*ATTENTION_SIZES, *ATTENTION_OPTIONS)
+            sizes = {name: getattr(kernel, name) for name in names}
             estimate = attention_estimate(
                 self._device,
                 sizes,

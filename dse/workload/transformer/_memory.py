@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
-from dse.workload.transformer._recompute import chosen_layers, recomputed_modules
+from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
 from dse.workload.transformer._schedule import chunks_in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, RecomputeModule
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.workload.transformer._job import TransformerJob
 
 #: Bytes of a master weight and of a value of optimizer state.
@@ -38,6 +40,9 @@ _GATHERED_LAYERS = 2
 _PASSING_SPREAD = 0.20
 _TOTAL_SPREAD = 0.03
 
+#: Offloaded layers that are on the device all the same: the one at work and the one on its way.
+_LAYERS_ON_DEVICE = 2
+
 #: Purpose whose bytes depend on micro batch and recomputation.
 ACTIVATIONS = "activations"
 
@@ -46,7 +51,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     """Returns the bytes that a rank keeps of one layer and micro-batch for the backward pass.
 
     Args:
-        problem: What is trained, where and how.
+        problem: What is trained, where and how; its layers are all alike.
         recompute: What is computed again, in place of what the problem says.
     """
     model, parallelism = problem.model, problem.parallelism
@@ -64,7 +69,12 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # kernel of a gated activation, the activated gate is kept as well.
     activated = model.gated_ffn and not problem.software.fused_elementwise
     inner = model.ffn_width + (model.ffn_hidden if activated else 0)
-    split = tokens * value * (model.qkv_width + model.attention_width) / tensor
+    split = tokens * value * (model.qkv_width_of(tensor) + model.attention_width / tensor)
+    if model.latent is not None:
+        # Latent columns as their norms and as the products up take them in.
+        shared += rows * model.latent.width * (value + operand)
+    # Both inputs of a multi-token prediction module, before and after their norms.
+    shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
     experts, activated_rows = _expert_activation_bytes(problem, tokens)
     if problem.precision.is_low:
@@ -127,6 +137,8 @@ def end_parameters(problem: TransformerJob, *, last: bool) -> float:
         return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
     own = 0 if model.tied_embeddings else vocabulary
     held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
+    if model.mtp_modules and parallelism.pipeline > 1 and not model.tied_embeddings:
+        held += vocabulary  # what modules take in
     return held / parallelism.tensor + model.head_parameters - own
 
 
@@ -135,24 +147,33 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
 
     Those of experts are counted by :func:`stage_expert_parameters`.
     """
-    model, parallelism = problem.model, problem.parallelism
-    tensor, last = parallelism.tensor, parallelism.pipeline - 1
-    vectors = 6 if model.biases else 2
-    whole = min(vectors * model.hidden, model.layer_vector_parameters)
-    split = model.layer_parameters - whole
-    total = problem.stage_layers(stage) * (split / tensor + whole)
+    total = sum(
+        count * layer_parameters(alike) for alike, count in problem.stage_layer_jobs(stage)
+    )
     if stage == 0:
         total += end_parameters(problem, last=False)
-    if stage == last:
+    if stage == problem.parallelism.pipeline - 1:
         total += end_parameters(problem, last=True)
     return total
+
+
+def layer_parameters(problem: TransformerJob) -> float:
+    """Returns the parameters of a rank in one layer, all layers being alike; no experts."""
+    model, tensor = problem.model, problem.parallelism.tensor
+    vectors = 6 if model.biases else 2
+    whole = min(vectors * model.hidden, model.layer_vector_parameters)
+    split = (model.layer_vector_parameters - whole) / tensor
+    return model.layer_matrix_parameters_of(tensor) + split + whole
 
 
 def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's experts before any sharding over replicas."""
     parallelism = problem.parallelism
-    layer = problem.model.layer_expert_parameters / (parallelism.tensor * parallelism.expert)
-    return problem.stage_layers(stage) * layer
+    experts = sum(
+        count * alike.model.layer_expert_parameters
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
+    return experts / (parallelism.tensor * parallelism.expert)
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -165,9 +186,19 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's matrices in the layers of a stage."""
-    layers = problem.stage_layers(stage)
-    shared = layers * problem.model.layer_matrix_parameters / problem.parallelism.tensor
+    tensor = problem.parallelism.tensor
+    shared = sum(
+        count * alike.model.layer_matrix_parameters_of(tensor)
+        for alike, count in problem.stage_layer_jobs(stage)
+    )
     return shared + stage_expert_parameters(problem, stage)
+
+
+def optimizer_parameters(problem: TransformerJob, stage: int) -> float:
+    """Returns the parameters of a stage that one rank updates."""
+    if problem.parallelism.data_sharding.shards_optimizer:
+        return stage_shard(problem, stage)
+    return stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
 
 
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
@@ -197,7 +228,12 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     if problem.precision.is_low:
         # Transformer Engine keeps the weights, and casts of them as they are and transposed.
         weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
-    activations, buffers = _activations_bytes(problem, stage), _buffers_bytes(problem)
+    activations, held_bytes = _activations_bytes(problem, stage)
+    buffers = _buffers_bytes(problem)
+    if problem.parallelism.offload.optimizer:
+        # With the gradients that its update takes in.
+        held_bytes += optimizer + optimizer_parameters(problem, stage) * problem.gradient_bytes
+        optimizer = 0.0
     parts = [
         ("weights", weights),
         ("gradients", gradients),
@@ -207,9 +243,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     ]
     if fragmented := problem.software.fragmented_share:
         parts.append((RESERVED, fragmented * (activations + buffers)))
-    account = MemoryAccount(tuple(parts))
+    account = MemoryAccount(tuple(parts), held_bytes)
     # What is kept between steps is known; how much a pass needs in between is less so.
-    passing = (activations + buffers) / account.total_bytes
+    passing = (activations + buffers) / max(1.0, account.total_bytes)
     return replace(account, spread=math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD))
 
 
@@ -220,30 +256,61 @@ def _has_buckets(problem: TransformerJob) -> bool:
     return alone and problem.software.gradient_buckets
 
 
-def _activations_bytes(problem: TransformerJob, stage: int) -> float:
+def kept_layer_bytes(problem: TransformerJob) -> float:
+    """Returns the bytes that a rank keeps of an average layer and one micro-batch.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    share = chosen_share(problem, problem.parallelism.recompute_layers)
+    whole = layer_activation_bytes(problem, Recompute.NONE)
+    return whole + share * (layer_activation_bytes(problem, problem.parallelism.recompute) - whole)
+
+
+def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, float]:
+    """Returns the bytes on the device and those in host memory."""
     model, parallelism = problem.model, problem.parallelism
-    recompute = parallelism.recompute
-    layers = problem.stage_layers(stage) / parallelism.interleave
-    again = (
-        sum(
-            chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
-            for chunk in range(parallelism.interleave)
-        )
-        / parallelism.interleave
-    )
-    chunks = chunks_in_flight(
+    recompute, chunks = parallelism.recompute, range(parallelism.interleave)
+    layers = [problem.chunk_layers(stage, chunk) for chunk in chunks]
+    again = sum(chosen_layers(count, parallelism.recompute_layers) for count in layers)
+    share = again / max(sum(layers), 1)
+    in_flight = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
-    whole, less = (layer_activation_bytes(problem, kind) for kind in (Recompute.NONE, recompute))
-    kept = chunks * (again * less + (layers - again) * whole)
+    kept = repeated = 0.0
+    for alike, count in problem.stage_layer_jobs(stage):
+        if count:
+            whole = layer_activation_bytes(alike, Recompute.NONE)
+            less = layer_activation_bytes(alike, recompute)
+            kept += count * (share * less + (1 - share) * whole)
+            repeated = max(repeated, whole - less)
+    kept *= in_flight / parallelism.interleave
+    gone = _offloaded_share(problem, layers, in_flight) * kept
+    kept -= gone
     if stage == 0 and model.dropout:
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
         kept += masks * min(parallelism.pipeline, problem.micro_batches)
     # The layer that is computed again needs the rest besides; the loss is over by then.
     last = stage == parallelism.pipeline - 1
-    kept += max(whole - less, _head_bytes(problem) if last else 0.0)
-    return kept * problem.software.kept_share
+    kept += max(repeated, (1 + model.mtp_modules) * _head_bytes(problem) if last else 0.0)
+    return kept * problem.software.kept_share, gone
+
+
+def _offloaded_share(problem: TransformerJob, layers: Sequence[int], in_flight: int) -> float:
+    """Returns the share of a stage's layers in flight whose activations are in host memory.
+
+    Args:
+        problem: What is trained, where and how.
+        layers: Layers of each of the stage's chunks.
+        in_flight: Chunks of them whose activations are held at once.
+    """
+    parallelism = problem.parallelism
+    if not parallelism.offload.activations or not sum(layers):
+        return 0.0
+    chosen = sum(chosen_layers(count, parallelism.offload_layers) for count in layers)
+    held = in_flight * chosen / len(layers)
+    return max(0.0, held - _LAYERS_ON_DEVICE) / (in_flight * sum(layers) / len(layers))
 
 
 def _head_bytes(problem: TransformerJob) -> float:
@@ -254,7 +321,7 @@ def _head_bytes(problem: TransformerJob) -> float:
     # As the product makes them, and what the loss makes of them in FP32.
     per_logit = value if software.loss is LossKernels.FUSED else value + _MASTER_BYTES
     if software.copies_logits:
-        per_logit += 2 * _MASTER_BYTES
+        per_logit += _MASTER_BYTES
     inputs = 2 * value * tokens / parallelism.sequence_share * model.hidden
     return inputs + per_logit * tokens * model.vocab / parallelism.tensor
 
@@ -272,8 +339,11 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
-        experts = model.layer_expert_parameters / parallelism.expert
-        layer = (model.layer_parameters + experts) / parallelism.tensor
+        layer = max(
+            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
+            / parallelism.tensor
+            for one in model.layer_models
+        )
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
         # Gathered layers and root, and one unreduced gradient of the larger of both.
         total += value * (_GATHERED_LAYERS * layer + rest)

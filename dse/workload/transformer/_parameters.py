@@ -41,6 +41,11 @@ RecomputedModules = Annotated[
 LayerCounts = Annotated[
     list[Annotated[int, Field(ge=0)]], Field(min_length=1), BeforeValidator(as_list)
 ]
+Offloads = Annotated[
+    list[Literal["none", "activations", "optimizer", "all"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
 DataShardings = Annotated[
     list[Literal["none", "zero1", "zero2", "zero3"]],
     Field(min_length=1),
@@ -70,6 +75,8 @@ class TransformerParameters(ParametersBlock):
     recompute: Recomputations = ["none"]
     recompute_modules: RecomputedModules = [""]
     recompute_layers: LayerCounts = [0]
+    offload: Offloads = ["none"]
+    offload_layers: LayerCounts = [0]
     data_sharding: DataShardings = ["none"]
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software"))

@@ -10,8 +10,9 @@ from dse.workload.transformer._types import Recompute, RecomputeModule
 if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import Parallelism
-    from dse.workload.transformer._work import Kernel, LayerWork
+    from dse.workload.transformer._work import LayerWork
 
 
 def recomputed_kernels(problem: TransformerJob, work: LayerWork) -> list[Kernel]:
@@ -88,7 +89,7 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
             "repeated; use full or selective, or 0 layers"
         )
     missing = {
-        RecomputeModule.FEED_FORWARD: model.ffn_hidden == 0,
+        RecomputeModule.FEED_FORWARD: not any(one.ffn_hidden for one in model.layer_models),
         RecomputeModule.EXPERTS: model.experts is None,
         RecomputeModule.EXPERT_ACTIVATION: model.experts is None,
     }

@@ -27,30 +27,47 @@ class Pass(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def layers_by_chunk(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]:
+def layers_by_chunk(
+    layers: int, pipeline: int, interleave: int, modules: int = 0
+) -> tuple[int, ...]:
     """Returns how many layers each chunk has, in the order of the model.
 
     All have the same number where that is possible. Else the embedding and the loss count as a
     layer each, so that the first and the last chunk have one less, or the loss alone does
-    (Megatron-Core's `account_for_embedding_in_pipeline_split` and `…_loss_…`).
+    (Megatron-Core's `account_for_embedding_in_pipeline_split` and `…_loss_…`); else the last chunk
+    has what the others leave over (`decoder_last_pipeline_num_layers`). The last is preferred
+    where multi-token prediction modules follow the last layer.
 
     Args:
         layers: Layers of the model.
         pipeline: Stages.
         interleave: Chunks of a stage.
+        modules: Multi-token prediction modules; the last chunk has them besides its layers.
 
     Returns:
-        One number a chunk; empty if there is no such split.
+        One number a chunk, modules included; empty if there is no such split.
     """
     chunks = pipeline * interleave
-    for first, last in ((0, 0), (1, 1), (0, 1)):
-        each, rest = divmod(layers + first + last, chunks)
-        found = [each] * chunks
-        found[0] -= first
-        found[-1] -= last
-        if not rest and min(found) > 0:
+    each = -(-layers // chunks)
+    with_rest = [each] * (chunks - 1) + [layers - each * (chunks - 1)]
+    counted = [
+        _counted_ends(layers, chunks, first, last)
+        for first, last in ((0, 0), (1, 1 + modules), (0, 1 + modules))
+    ]
+    choices = [counted[0], with_rest, *counted[1:]] if modules else [*counted, with_rest]
+    for found in choices:
+        found[-1] += modules
+        if sum(found) == layers + modules and min(found) > 0:
             return tuple(found)
     return ()
+
+
+def _counted_ends(layers: int, chunks: int, first: int, last: int) -> list[int]:
+    """Equal chunks, if what comes before and after the layers counts as some of them."""
+    found = [(layers + first + last) // chunks] * chunks
+    found[0] -= first
+    found[-1] -= last
+    return found
 
 
 @lru_cache(maxsize=512)

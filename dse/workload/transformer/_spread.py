@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 #: Standard deviation of the logarithm of actual over expected time, by kind of model. That of
 #: products comes from their calibration.
 _SPREAD = Cost(
-    attention_s=0.08, elementwise_s=0.10, dispatch_s=0.30, inside_s=0.15, network_s=0.30
+    attention_s=0.08,
+    elementwise_s=0.10,
+    dispatch_s=0.30,
+    inside_s=0.15,
+    network_s=0.30,
+    host_link_s=0.20,
 )
 
 #: Arithmetic rate of one compute unit of the device that sustained rates and fused attention were

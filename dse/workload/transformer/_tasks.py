@@ -79,11 +79,13 @@ class Kind(NamedTuple):
         role: What it does.
         stage: On which pipeline stage.
         chunk: In which of its chunks of layers.
+        layer: Of tasks of one layer: its kind.
     """
 
     role: Role
     stage: int
     chunk: int = 0
+    layer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Structure:
         interleave: Chunks of a stage.
         micro_batches: Passes of a chunk.
         layers: Layers of each chunk, in the order of the model.
+        kinds: Kind of each of these layers.
         reduces: Whether gradients are summed over replicas.
         overlaps_reduce: Whether that starts before the backward pass has ended.
         gathers_updated: Whether updated parameters are gathered after the optimizer.
@@ -108,6 +111,7 @@ class Structure:
     interleave: int
     micro_batches: int
     layers: tuple[int, ...]
+    kinds: tuple[int, ...]
     reduces: bool
     overlaps_reduce: bool
     gathers_updated: bool
@@ -116,9 +120,11 @@ class Structure:
     sharding: DataSharding
     prefetches: bool
 
-    def chunk_layers(self, stage: int, chunk: int) -> int:
-        """Returns the layers of a chunk of a stage."""
-        return self.layers[chunk * self.pipeline + stage]
+    def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
+        """Returns the kind of each layer of a chunk of a stage."""
+        index = chunk * self.pipeline + stage
+        first = sum(self.layers[:index])
+        return self.kinds[first : first + self.layers[index]]
 
     @property
     def by_layer(self) -> bool:
@@ -172,12 +178,13 @@ class _Builder:
         after: tuple[int, ...] = (),
         *,
         chunk: int = 0,
+        layer: int = 0,
         stream: StreamName = StreamName.COMPUTE,
     ) -> int:
         """Adds a task at the end of a stream and returns its index."""
         task = len(self._kind)
         index = self._streams.setdefault((stage, stream), len(self._streams))
-        kind = Kind(role, stage, chunk)
+        kind = Kind(role, stage, chunk, layer)
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self._stream.append(index)
         waits = dict.fromkeys(after)
@@ -260,16 +267,16 @@ def _add_pass(
     if not backward:
         return builder.add(Role.FORWARD, stage, waits, chunk=chunk)
     last = micro_batch == structure.micro_batches - 1
-    layers = structure.chunk_layers(stage, chunk)
+    layers = structure.chunk_kinds(stage, chunk)
     if not (last and layers and structure.reduces and structure.overlaps_reduce):
         return builder.add(Role.BACKWARD, stage, waits, chunk=chunk)
     ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
     if ends:
         task = builder.add(Role.HEAD_BACKWARD, stage, waits)
         builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
-    for _ in range(layers):
-        task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk)
-        builder.add(Role.REDUCE_LAYER, stage, (task,), stream=StreamName.DATA)
+    for layer in reversed(layers):
+        task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk, layer=layer)
+        builder.add(Role.REDUCE_LAYER, stage, (task,), layer=layer, stream=StreamName.DATA)
     if stage == 0 and chunk == 0:
         task = builder.add(Role.EMBEDDING_BACKWARD, stage)
         builder.add(Role.REDUCE_ENDS, stage, (task,), stream=StreamName.DATA)
@@ -296,33 +303,33 @@ def _after_backward(structure: Structure, builder: _Builder) -> None:
 
 def _sharded(structure: Structure, builder: _Builder) -> None:
     gathers = structure.sharding is DataSharding.PARAMETERS
-    layers = range(sum(structure.layers))
+    layers = structure.kinds
     ahead = 2 if structure.prefetches else 1
     computed: list[int] = []
 
-    def gather(role: Role) -> tuple[int, ...]:
+    def gather(role: Role, layer: int = 0) -> tuple[int, ...]:
         """Gathers once the layer before the one at work is over: two are held at most."""
         if not gathers:
             return ()
         waits = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(role, 0, waits, stream=StreamName.DATA),)
+        return (builder.add(role, 0, waits, layer=layer, stream=StreamName.DATA),)
 
-    def compute(role: Role, waits: tuple[int, ...]) -> int:
-        computed.append(builder.add(role, 0, waits))
+    def compute(role: Role, waits: tuple[int, ...], layer: int = 0) -> int:
+        computed.append(builder.add(role, 0, waits, layer=layer))
         return computed[-1]
 
     for _ in range(structure.micro_batches):
         compute(Role.EMBEDDING_FORWARD, gather(Role.GATHER_ROOT))
-        for _ in layers:
-            compute(Role.LAYER_FORWARD, gather(Role.GATHER_LAYER))
-        compute(Role.HEAD, ())
-        gathered = gather(Role.GATHER_LAYER)
         for layer in layers:
-            task = compute(Role.LAYER_BACKWARD, gathered)
-            if layer + 1 < len(layers):
+            compute(Role.LAYER_FORWARD, gather(Role.GATHER_LAYER, layer), layer)
+        compute(Role.HEAD, ())
+        gathered = gather(Role.GATHER_LAYER, layers[-1])
+        for index in reversed(range(len(layers))):
+            task = compute(Role.LAYER_BACKWARD, gathered, layers[index])
+            if index:
                 # The next layer is gathered before this one's gradient is reduced.
-                gathered = gather(Role.GATHER_LAYER)
-            builder.add(Role.REDUCE_LAYER, 0, (task,), stream=StreamName.DATA)
+                gathered = gather(Role.GATHER_LAYER, layers[index - 1])
+            builder.add(Role.REDUCE_LAYER, 0, (task,), layer=layers[index], stream=StreamName.DATA)
         task = compute(Role.EMBEDDING_BACKWARD, ())
         builder.add(Role.REDUCE_ENDS, 0, (task,), stream=StreamName.DATA)
     task = builder.add(Role.OPTIMIZER, 0, builder.last_tasks(0))

@@ -115,7 +115,7 @@ class Transfers:
         ranks = self._parallelism.context
         if ranks == 1:
             return Cost()
-        columns = 2 * self._model.kv_heads * self._model.head_dim / self._parallelism.tensor
+        columns = self._model.key_value_width(self._parallelism.tensor)
         size = rounds * self._value * columns * self._tokens * ranks
         moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
         return exposed(moved, attention_s)

@@ -54,6 +54,25 @@ class RecomputeModule(StrEnum):
         return tuple(module for module in RecomputeModule if module in named)
 
 
+class Offload(StrEnum):
+    """What host memory holds instead of the device."""
+
+    NONE = "none"
+    ACTIVATIONS = "activations"
+    OPTIMIZER = "optimizer"
+    ALL = "all"
+
+    @property
+    def activations(self) -> bool:
+        """Whether activations are."""
+        return self in (Offload.ACTIVATIONS, Offload.ALL)
+
+    @property
+    def optimizer(self) -> bool:
+        """Whether the optimizer's state is, so that the host updates it."""
+        return self in (Offload.OPTIMIZER, Offload.ALL)
+
+
 class DataSharding(StrEnum):
     """What data-parallel ranks keep only a part of (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 
@@ -132,6 +151,9 @@ class Parallelism:
             core of attention.
         recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
             again; 0 for all.
+        offload: What host memory holds.
+        offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
+            all.
         data_sharding: What data-parallel ranks keep only a part of.
     """
 
@@ -146,6 +168,8 @@ class Parallelism:
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[RecomputeModule, ...] = ()
     recompute_layers: int = 0
+    offload: Offload = Offload.NONE
+    offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
 
     @property
@@ -167,6 +191,11 @@ class Parallelism:
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
+
+#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
+#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
+#: the 79 GiB of an H100, context and communicators included, so it is small.
+_FRAGMENTED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +239,7 @@ class TransformerRuntime:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss makes its copies of the logits in FP32 anew at each step of the
-            softmax, and the gradient of them too; else in place.
+        copies_logits: The loss keeps the logits in FP32 besides their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
@@ -269,6 +297,7 @@ MEGATRON = TransformerRuntime(
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
@@ -312,6 +341,11 @@ NANOTRON = TransformerRuntime(
     host_waits_for_stages=True,
     balances_stages=True,
     tensors_apart=True,
+    kept_share=1.2,
+    whole_sequence_buffers=4,
+    copies_logits=True,
+    gradient_buckets=True,
+    fragmented_share=_FRAGMENTED,
 )
 
 
@@ -338,6 +372,15 @@ def format_parallelism(parallelism: Parallelism) -> str:
         if parallelism.recompute_layers:
             what += f" in {parallelism.recompute_layers} layers a stage"
         parts.append(what)
+    if parallelism.offload is not Offload.NONE:
+        held = {
+            Offload.ACTIVATIONS: "activations",
+            Offload.OPTIMIZER: "optimizer state",
+            Offload.ALL: "activations and optimizer state",
+        }[parallelism.offload]
+        if parallelism.offload_layers:
+            held += f" of {parallelism.offload_layers} layers a stage"
+        parts.append(f"{held} in host memory")
     if parallelism.data_sharding.value != "none":
         parts.append(parallelism.data_sharding.value)
     return ", ".join(parts)

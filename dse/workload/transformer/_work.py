@@ -8,17 +8,19 @@ bytes: every operand is read once and every result is written once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind, TransformerFamily
+from dse.workload.transformer._attention import AttentionWork
+from dse.workload.transformer._operators import Elementwise, Product, Work
 from dse.workload.transformer._types import LossKernels, RecomputeModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
 
 
 #: Rows of a tile of a product.
@@ -28,78 +30,13 @@ _TILE_ROWS = 128
 _SCORE_BYTES = 16.0
 
 
-class Product(NamedTuple):
-    """`batch` products of an `(m, k)` with a `(k, n)` matrix.
-
-    Attributes:
-        m: Rows of the result.
-        n: Columns of the result.
-        k: Contracted length.
-        batch: Independent products in one call.
-        low: In the job's precision even if that is below two bytes; else in `bf16` then.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    low: bool = False
-
-
-class Elementwise(NamedTuple):
-    """Kernels that move bytes.
-
-    Attributes:
-        traffic_bytes: Bytes read and written by all of them.
-        launches: Their number.
-    """
-
-    traffic_bytes: float
-    launches: int = 1
-
-
-class Attention(NamedTuple):
-    """A fused attention kernel.
-
-    Attributes:
-        batch: Sequences.
-        heads: Heads of queries of a rank.
-        kv_heads: Heads of keys and values of a rank.
-        queries: Queries of a sequence on a rank.
-        keys: Keys of a sequence.
-        dim: Columns of a head.
-        causal: Whether a query sees only keys up to its own position.
-        backward: Whether it makes gradients, with the scores computed again.
-    """
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    dim: int
-    causal: bool
-    backward: bool
-
-
-Kernel = Product | Elementwise | Attention
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Kernels of a part of the model in both directions.
-
-    Attributes:
-        forward: Of the forward pass.
-        backward: Of the backward pass, recomputation included.
-    """
-
-    forward: tuple[Kernel, ...]
-    backward: tuple[Kernel, ...]
-
-
 class LayerWork:
-    """Counts the kernels of one rank for one micro-batch."""
+    """Counts the kernels of one rank for one micro-batch.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike
+            (:attr:`TransformerJob.layer_jobs`).
+    """
 
     def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
@@ -114,12 +51,14 @@ class LayerWork:
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0
         self._fused = problem.software.fused_elementwise
+        #: Attention of the layer.
+        self.attention = AttentionWork(problem)
 
     # --- a layer --------------------------------------------------------------------------------
 
     def layer_forward(self) -> list[Kernel]:
         """The forward pass of a layer."""
-        return [*self._before_core(), *self.core_forward(), *self._after_core()]
+        return [*self._before_core(), *self.attention.core_forward(), *self._after_core()]
 
     def layer_recomputed(self) -> list[Kernel]:
         """What full recomputation repeats of a layer's forward pass."""
@@ -132,12 +71,16 @@ class LayerWork:
         if module is RecomputeModule.CORE_ATTENTION:
             # A fused kernel's own backward pass repeats the scores.
             flash = self._model.attention is AttentionKind.FLASH
-            return [] if flash else self.core_forward()
+            return [] if flash else self.attention.core_forward()
         if module is RecomputeModule.NORMS:
             return [self._norm(), self._norm()]
         if module is RecomputeModule.FEED_FORWARD:
-            kernels = self._feed_forward(self._matrices()[2:], self.tokens)
+            if not (block := self._block_matrices()):
+                return []
+            kernels = self._feed_forward(block, self.tokens)
             return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
+        if self._model.experts is None:
+            return []
         router, *grouped = self._expert_matrices()
         experts = self._feed_forward(grouped, self.expert_rows)
         if module is RecomputeModule.EXPERT_ACTIVATION:
@@ -149,10 +92,14 @@ class LayerWork:
         model, value = self._model, self._value
         hidden = model.hidden
         kernels: list[Kernel] = []
-        for m, n, k in (*self._matrices(), *self._expert_matrices()):
+        attention = self.attention
+        matrices = (*attention.inputs(), attention.output(), *self._block_matrices())
+        for m, n, k in (*matrices, *self._expert_matrices()):
             kernels += [self._product(m, k, n), self._product(k, n, m)]
-        outputs = (model.qkv_width + model.ffn_width) / self._tensor + 2 * hidden
+        kernels += attention.between(backward=True)
         if model.biases:
+            outputs = model.qkv_width_of(self._tensor) + model.ffn_width / self._tensor
+            outputs += 2 * hidden
             kernels.append(Elementwise(value * outputs * self.tokens, 4))
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
@@ -167,25 +114,16 @@ class LayerWork:
         kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
-        return [*kernels, *self.core_backward()]
+        return [*kernels, *self.attention.core_backward()]
 
-    def _matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """Sizes `(m, n, k)` of the products that every token takes part in.
-
-        Two of attention, then two of the feed-forward block if there is one.
-        """
+    def _block_matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Sizes of two products of the feed-forward block that every token visits, if any."""
         model, tensor, tokens = self._model, self._tensor, self.tokens
-        hidden = model.hidden
-        attention = (
-            (tokens, model.qkv_width // tensor, hidden),
-            (tokens, hidden, model.attention_width // tensor),
-        )
         if not model.ffn_hidden:
-            return attention
+            return ()
         return (
-            *attention,
-            (tokens, model.ffn_width // tensor, hidden),
-            (tokens, hidden, model.ffn_hidden // tensor),
+            (tokens, model.ffn_width // tensor, model.hidden),
+            (tokens, model.hidden, model.ffn_hidden // tensor),
         )
 
     # --- experts --------------------------------------------------------------------------------
@@ -243,11 +181,12 @@ class LayerWork:
         return Elementwise(moved * self._model.hidden * self._rows, launches)
 
     def _before_core(self) -> list[Kernel]:
-        return [self._norm(), self._product(*self._matrices()[0])]
+        inputs = [self._product(*sizes) for sizes in self.attention.inputs()]
+        return [self._norm(), *inputs, *self.attention.between(backward=False)]
 
     def _after_core(self) -> list[Kernel]:
-        _, projection, *block = self._matrices()
-        kernels: list[Kernel] = [self._product(*projection), self._residual(), self._norm()]
+        block, projection = self._block_matrices(), self._product(*self.attention.output())
+        kernels: list[Kernel] = [projection, self._residual(), self._norm()]
         if experts := self._expert_matrices():
             router, *grouped = experts
             kernels += [self._product(*router), *self._routed()]
@@ -264,73 +203,6 @@ class LayerWork:
             values = 3 if self._fused else 5
         activation = Elementwise(values * self._value * second[2] * rows)
         return [self._product(*first), activation, self._product(*second)]
-
-    # --- the core of attention ------------------------------------------------------------------
-
-    @property
-    def _heads(self) -> int:
-        """Heads of a rank over all samples of a micro-batch."""
-        return self._samples * self._model.heads // self._tensor
-
-    def _softmax(self, moved_bytes: int) -> tuple[int, int]:
-        """Returns bytes of one score and kernels of a softmax with what is done next to it.
-
-        Args:
-            moved_bytes: Bytes that the softmax itself reads and writes for one score.
-        """
-        launches = 1
-        if not self._fused:
-            # Scaling and masking are separate kernels.
-            moved_bytes, launches = moved_bytes + 4 * self._value, 3
-        if self._mask:
-            moved_bytes, launches = moved_bytes + 2 * self._value + 1, launches + 1
-        return moved_bytes, launches
-
-    def core_forward(self) -> list[Kernel]:
-        """Scores, softmax and weighted values."""
-        if self._model.attention is AttentionKind.FLASH:
-            return [self._attention(backward=False)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
-        scores = self._heads * queries * keys
-        moved, launches = self._softmax(2 * self._value)
-        # The heads' outputs are put side by side again.
-        joined = 2 * self._value * self._heads * queries * dim
-        return [
-            Product(queries, keys, dim, self._heads),
-            Elementwise(moved * scores, launches),
-            Product(queries, dim, keys, self._heads),
-            Elementwise(joined),
-        ]
-
-    def core_backward(self) -> list[Kernel]:
-        """Gradients of the core."""
-        if self._model.attention is AttentionKind.FLASH:
-            return [self._attention(backward=True)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
-        scores = self._heads * queries * keys
-        moved, launches = self._softmax(3 * self._value)
-        joined = 2 * self._value * self._heads * queries * dim
-        return [
-            Elementwise(joined),
-            Product(keys, dim, queries, self._heads),
-            Product(queries, keys, dim, self._heads),
-            Elementwise(moved * scores, launches),
-            Product(queries, dim, keys, self._heads),
-            Product(keys, dim, queries, self._heads),
-        ]
-
-    def _attention(self, *, backward: bool) -> Attention:
-        model = self._model
-        return Attention(
-            batch=self._samples,
-            heads=model.heads // self._tensor,
-            kv_heads=model.kv_heads // self._tensor,
-            queries=self._queries,
-            keys=model.sequence_length,
-            dim=model.head_dim,
-            causal=model.causal,
-            backward=backward,
-        )
 
     # --- before and after the layers ------------------------------------------------------------
 
@@ -362,6 +234,25 @@ class LayerWork:
         forward.append(Elementwise(forward_bytes * logits, launches))
         backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
+
+    def prediction_module(self) -> Work:
+        """What a multi-token prediction module has besides its layer; nothing in other layers.
+
+        The next token's vector and the residual stream are normed and projected to one; the
+        language head predicts from it.
+        """
+        model = self._model
+        if not model.mtp_modules:
+            return Work((), ())
+        m, n, k = self.tokens, model.hidden // self._tensor, 2 * model.hidden
+        norms = Elementwise((3 + 2) * self._value * model.hidden * self._rows, 2)
+        embedding, head = self.embedding(), self.head()
+        joined = (self._norm(), self._norm(), self._product(m, n, k))
+        apart = (self._product(m, k, n), self._product(k, n, m), norms, norms)
+        return Work(
+            (*embedding.forward, *joined, *head.forward),
+            (*head.backward, *apart, *embedding.backward),
+        )
 
 
 def _loss_bytes(loss: LossKernels, value: int) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     DataSharding,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
@@ -209,6 +210,8 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
         recompute_layers=int(parameters.get("recompute_layers", 0)),
+        offload=Offload(str(parameters.get("offload", Offload.NONE))),
+        offload_layers=int(parameters.get("offload_layers", 0)),
         data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
     )
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:

@@ -150,7 +150,7 @@ def test_experts_replace_the_feed_forward_block():
     idle = 2 * (2 * 8 * 16)
     assert model.parameter_count - model.active_parameter_count == 2 * idle
     assert "at most 4 active" in problems(TEXT + block.replace("active: 2", "active: 5"))[0]
-    assert "belongs to dense models" in problems(TEXT + block + "\nffn_hidden: 4")[0]
+    assert "belongs to layers without experts" in problems(TEXT + block + "\nffn_hidden: 4")[0]
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())

@@ -19,8 +19,9 @@ from dse.workload.transformer import (
     TransformerJob,
     stage_memory,
 )
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._work import LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 
 MODEL = replace(load_model("mixtral_8x7b"), layers=2)
 H100 = load_platform("h100_sxm")

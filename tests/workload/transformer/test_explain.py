@@ -10,7 +10,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.explanation import Resource, compare_explanations
 from dse.machine.platforms import load_platform
-from dse.model import AttentionKind, load_model
+from dse.model import AttentionKind, SlidingWindow, load_model
 from dse.simulate import simulate
 from dse.workload import compare_jobs, explain_job, predict_job, task_details
 from dse.workload.transformer import (
@@ -22,14 +22,16 @@ from dse.workload.transformer import (
     TransformerJob,
 )
 from dse.workload.transformer._costs import StepCosts, make_structure
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._tasks import make_tasks
-from dse.workload.transformer._work import LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ATTENTION, FEED_FORWARD, _layer_groups
 from dse.workload.transformer.explain._parts import StepParts
 
 PLATFORM = load_platform("a100_sxm_80")
 GPT = replace(load_model("gpt_22b"), layers=8)
 EXPERTS = replace(load_model("qwen3_30b_a3b"), layers=4)
+DEEPSEEK = replace(load_model("deepseek_v3"), layers=5, window=SlidingWindow(512, full_every=2))
 MPT = replace(load_model("mpt_7b"), layers=4)
 
 
@@ -51,6 +53,8 @@ PROBLEMS = {
     "zero1": problem(pipeline=2, data=4, data_sharding=DataSharding.OPTIMIZER),
     "zero3": problem(MPT, 16, COMPOSER, data=8, data_sharding=DataSharding.PARAMETERS),
     "experts": problem(EXPERTS, data=8, expert=4, recompute=Recompute.FULL),
+    "layers of four kinds": problem(DEEPSEEK, tensor=2, pipeline=2, data=2, expert=2),
+    "the same sharded": problem(DEEPSEEK, 8, data=8, data_sharding=DataSharding.PARAMETERS),
     "two nodes": problem(tensor=4, context=2, data=2, micro_batch_size=2),
 }
 
@@ -104,10 +108,10 @@ def test_the_matrices_of_a_layer_belong_to_the_block_that_applies_them():
     work = LayerWork(problem(tensor=2))
     inner = {GPT.ffn_hidden // 2}
     for kernels, core, each in (
-        (work.layer_forward(), work.core_forward(), 1),
-        (work.layer_backward(), work.core_backward(), 2),
+        (work.layer_forward(), work.attention.core_forward(), 1),
+        (work.layer_backward(), work.attention.core_backward(), 2),
     ):
-        groups = _layer_groups(kernels, core, backward=each == 2)
+        groups = _layer_groups(kernels, core, 2 * each)
         single = [
             (kernel, group)
             for kernel, group in zip(kernels, groups, strict=True)

@@ -50,8 +50,8 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     message = refused("gpt_175b", world_size=48, tensor=8, pipeline=6, interleave=3)
     assert "interleave 18 does not divide the 96 layers of gpt_175b" in message
     assert message.endswith("; 12 does")
-    message = refused("gpt_175b", world_size=72, tensor=8, pipeline=9)
-    assert "interleave 9 does not divide the 96 layers of gpt_175b" in message
+    message = refused("gpt_175b", world_size=104, tensor=8, pipeline=13)
+    assert "interleave 13 does not divide the 96 layers of gpt_175b" in message
     assert message.endswith("; 8 does")
     assert "× interleave 11 does not divide the 48 layers" in refused(data=8, interleave=11)
     assert "needs pipeline stages" in refused(data=8, interleave=2)
@@ -66,10 +66,11 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     assert "micro_batch_size 0: expected at least 1" in refused(data=8, micro_batch_size=0)
 
 
-def test_grouped_queries_limit_tensor_parallelism():
-    model = replace(load_model("mpt_7b"), kv_heads=4)
-    with pytest.raises(ConfigError, match="tensor 8 does not divide the 4 heads of keys"):
-        check_parallelism(model, make_cluster(8, 8), 8, Parallelism(tensor=8))
+def test_ranks_share_heads_of_keys_and_values_in_equal_groups():
+    model = replace(load_model("mpt_3b"), kv_heads=4)
+    check_parallelism(model, make_cluster(20, 10), 8, Parallelism(tensor=20))
+    with pytest.raises(ConfigError, match="4 heads of keys and values"):
+        check_parallelism(model, make_cluster(10, 10), 8, Parallelism(tensor=10))
 
 
 def test_what_can_be_is_accepted():

@@ -25,6 +25,7 @@ def structure(pipeline, interleave, micro_batches, **changes):
             "interleave": interleave,
             "micro_batches": micro_batches,
             "layers": (2,) * (pipeline * interleave),
+            "kinds": (0,) * (2 * pipeline * interleave),
             "reduces": False,
             "overlaps_reduce": False,
             "gathers_updated": False,
@@ -60,6 +61,7 @@ def by_role(seconds):
         (8, 2, 2, (2, 2, 2, 2)),
         (6, 4, 1, (1, 2, 2, 1)),  # embedding and loss count as layers
         (7, 2, 2, (2, 2, 2, 1)),  # the loss alone
+        (11, 4, 1, (3, 3, 3, 2)),  # the last chunk has the rest
         (9, 4, 1, ()),
         (2, 4, 1, ()),  # a chunk without any layer
         (126, 8, 8, (1, *[2] * 62, 1)),  # Llama 3.1 405B
@@ -67,6 +69,19 @@ def by_role(seconds):
 )
 def test_layers_of_chunks(layers, pipeline, interleave, expected):
     assert layers_by_chunk(layers, pipeline, interleave) == expected
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        (16, (*[4] * 15, 1 + 1)),  # NVIDIA-NeMo/Megatron-Bridge, recipes/deepseek/deepseek_v3.py
+        (8, (*[8] * 7, 5 + 1)),
+        (4, (16, 16, 16, 13 + 1)),
+        (32, (1, *[2] * 30, 0 + 1)),  # embedding, module and loss count as layers
+    ],
+)
+def test_chunks_of_a_model_with_a_multi_token_prediction_module(chunks, expected):
+    assert layers_by_chunk(61, chunks, 1, 1) == expected
 
 
 def test_the_order_of_two_stages_by_hand():

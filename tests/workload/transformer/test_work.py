@@ -10,7 +10,8 @@ from dse.machine import Precision
 from dse.model import AttentionKind, load_model
 from dse.workload.transformer import COMPOSER, MEGATRON, Parallelism, TransformerJob
 from dse.workload.transformer._kernels import KernelTimes, sustained_share
-from dse.workload.transformer._work import Attention, Elementwise, LayerWork, Product
+from dse.workload.transformer._operators import Attention, Elementwise, Product
+from dse.workload.transformer._work import LayerWork
 from tests.conftest import make_cluster, make_device
 
 
@@ -24,7 +25,7 @@ def work(name="gpt_22b", software=MEGATRON, changes=None, **parallelism):
 
 def flops(kernels):
     return sum(2 * k.m * k.n * k.k * k.batch for k in kernels if isinstance(k, Product)) + sum(
-        4 * k.batch * k.heads * k.queries * k.keys * k.dim
+        2 * k.batch * k.heads * k.queries * k.keys * (k.dim + k.value_dim)
         for k in kernels
         if isinstance(k, Attention)
     )
@@ -56,12 +57,15 @@ def test_context_parallelism_shares_all_arithmetic():
 
 def test_fused_attention_of_a_rank():
     both, model = work("mpt_7b", COMPOSER, tensor=4, context=2, micro_batch_size=3)
-    (kernel,), (back,) = both.core_forward(), both.core_backward()
+    (kernel,), (back,) = both.attention.core_forward(), both.attention.core_backward()
     heads, length = model.heads // 4, model.sequence_length
-    assert kernel == Attention(3, heads, heads, length // 2, length, model.head_dim, True, False)
+    dim = model.head_dim
+    assert kernel == Attention(
+        3, heads, heads, length // 2, length, dim, dim, length, causal=True, backward=False
+    )
     assert back == kernel._replace(backward=True)
     bert, _ = work("bert_large", COMPOSER, {"attention": AttentionKind.FLASH})
-    assert not bert.core_forward()[0].causal
+    assert not bert.attention.core_forward()[0].causal
 
 
 def test_early_end_of_recomputation_saves_the_last_product():
@@ -77,7 +81,7 @@ def test_bytes_of_elementwise_kernels_by_hand():
     # Two norms of 4 bytes a value, two fused sums of 7, GELU of 4 bytes on 4 h / 8 columns.
     found, model = work(tensor=8)
     values = 2048 * model.hidden
-    core = found.core_forward()
+    core = found.attention.core_forward()
     moved = sum(
         k.traffic_bytes
         for k in found.layer_forward()

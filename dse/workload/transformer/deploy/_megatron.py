@@ -12,7 +12,6 @@ from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding, FlashKernel, LossKernels, Recompute
 
 if TYPE_CHECKING:
@@ -35,6 +34,11 @@ _PRECISION = {
 
 def _text(job: TransformerJob) -> str:
     spread = job.parallelism
+    if job.model.kv_heads % spread.tensor:
+        raise FORMAT.refusal(
+            f"tensor {spread.tensor} with {job.model.kv_heads} heads of keys and values",
+            "use a divisor of them",
+        )
     lines = [
         *_architecture(job.model),
         *_attention(job),
@@ -46,6 +50,7 @@ def _text(job: TransformerJob) -> str:
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
         *_recompute(spread),
+        *_offload(spread),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
         *_kernels(job),
@@ -71,25 +76,45 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
     yield f"--recompute-num-layers {spread.recompute_layers or 1}"
 
 
+def _offload(spread: Parallelism) -> Iterator[str]:
+    if spread.offload.activations:
+        if spread.pipeline > 1 or spread.recompute is not Recompute.NONE:
+            raise FORMAT.refusal(
+                "offload of activations with pipeline stages or recomputation", "use one of them"
+            )
+        if not spread.offload_layers:
+            raise FORMAT.refusal(
+                "offload of the activations of all layers", "use offload_layers below the layers"
+            )
+        yield f"--cpu-offloading-num-layers {spread.offload_layers}"
+    if spread.offload.optimizer:
+        if spread.data_sharding is not DataSharding.OPTIMIZER:
+            raise FORMAT.refusal(
+                f"offload of the optimizer with data sharding {spread.data_sharding}", "use zero1"
+            )
+        yield "--optimizer-cpu-offload"
+        yield "--use-precision-aware-optimizer"
+
+
 def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
     # A model of experts alone has no block of its own; the argument is required all the same.
-    inner = model.ffn_hidden or (model.experts.ffn_hidden if model.experts else 0)
+    inner = model.ffn_hidden
+    if model.experts is not None:
+        inner = model.experts.dense_ffn_hidden or inner or model.experts.ffn_hidden
     yield f"--ffn-hidden-size {inner}"
     yield f"--num-attention-heads {model.heads}"
-    if model.attention_width != model.hidden:
-        yield f"--kv-channels {model.head_dim}"
-    if model.kv_heads != model.heads:
-        yield "--group-query-attention"
-        yield f"--num-query-groups {model.kv_heads}"
+    yield from _heads(model)
+    if model.mtp_modules:
+        yield f"--mtp-num-layers {model.mtp_modules}"
     yield f"--vocab-size {model.vocab}"
     # The vocabulary of a model file is padded already.
     yield "--make-vocab-size-divisible-by 1"
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
     if model.experts is not None:
-        yield from _experts(model.experts)
+        yield from _experts(model, model.experts)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
@@ -104,12 +129,37 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
         yield "--hidden-dropout 0"
 
 
-def _experts(experts: MixtureOfExperts) -> Iterator[str]:
+def _heads(model: TransformerModel) -> Iterator[str]:
+    latent, window = model.latent, model.window
+    if latent is not None:
+        yield "--multi-latent-attention"
+        if latent.query_rank:
+            yield f"--q-lora-rank {latent.query_rank}"
+        yield f"--kv-lora-rank {latent.kv_rank}"
+        yield f"--qk-head-dim {model.head_dim - latent.rope_dim}"
+        yield f"--qk-pos-emb-head-dim {latent.rope_dim}"
+        yield f"--v-head-dim {latent.value_dim}"
+    elif model.attention_width != model.hidden:
+        yield f"--kv-channels {model.head_dim}"
+    if model.kv_heads != model.heads:
+        yield "--group-query-attention"
+        yield f"--num-query-groups {model.kv_heads}"
+    if window is not None:
+        # Tokens before its own, and after it.
+        yield f"--window-size {window.tokens - 1},0"
+        if window.full_every:
+            yield f"--window-attn-skip-freq {window.full_every}"
+
+
+def _experts(model: TransformerModel, experts: MixtureOfExperts) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
     if experts.shared_ffn_hidden:
         yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
+    layers = [int(experts.at(layer)) for layer in range(model.layers)]
+    if not all(layers):
+        yield f"--moe-layer-freq {layers}".replace(", ", ",")
     yield "--moe-grouped-gemm"
     yield "--moe-token-dispatcher-type alltoall"
 
@@ -135,16 +185,19 @@ def _attention(job: TransformerJob) -> Iterator[str]:
 
 
 def _schedule(job: TransformerJob) -> Iterator[str]:
-    spread = job.parallelism
-    layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
-    if spread.interleave > 1:
-        yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
-        if not job.software.overlap_pipeline and spread.pipeline > 2:
-            yield "--no-overlap-p2p-communication"
-    if layers[0] < max(layers):
-        yield "--account-for-embedding-in-pipeline-split"
-    if layers[-1] < max(layers):
-        yield "--account-for-loss-in-pipeline-split"
+    spread, modules, layers = job.parallelism, job.model.mtp_modules, job.layers_by_chunk
+    if spread.pipeline > 1 and (modules or layers[-1] < max(layers) - 1):
+        own = [f"t*{count}" if count else "" for count in (*layers[:-1], layers[-1] - modules)]
+        yield f"--pipeline-model-parallel-layout E{'|'.join(own)}{'m' * modules}L"
+    else:
+        if spread.interleave > 1:
+            yield f"--num-layers-per-virtual-pipeline-stage {max(layers)}"
+        if layers[0] < max(layers):
+            yield "--account-for-embedding-in-pipeline-split"
+        if layers[-1] < max(layers):
+            yield "--account-for-loss-in-pipeline-split"
+    if spread.interleave > 1 and spread.pipeline > 2 and not job.software.overlap_pipeline:
+        yield "--no-overlap-p2p-communication"
     if spread.sequence_parallel:
         yield "--sequence-parallel"
         if job.software.overlap_tensor_products:
@@ -220,9 +273,23 @@ FORMAT = DeployFormat(
             "recompute",
             "recompute_modules",
             "recompute_layers",
+            "offload",
+            "offload_layers",
             "data_sharding",
         }
     ),
     # A measure of the routing, not a choice.
-    model=frozenset({"experts", "shared_ffn_hidden", "imbalance"}),
+    model=frozenset(
+        {
+            "experts",
+            "shared_ffn_hidden",
+            "imbalance",
+            "first_dense",
+            "every",
+            "dense_ffn_hidden",
+            "latent",
+            "window",
+            "mtp_modules",
+        }
+    ),
 )

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.machine import Precision
+from dse.model import SlidingWindow
 from dse.workload.transformer._deploy_format import DeployFormat
 from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
@@ -36,9 +37,11 @@ class _Sizes(NamedTuple):
     experts: int = 0
     active: int = 0
     expert_hidden: int = 0
+    window: SlidingWindow | None = None
 
 
 _LLAMA, _QWEN, _OSS = 128_256, 151_936, 201_088
+_WINDOW = SlidingWindow(128, full_every=2)
 
 #: Models and flavours of torchtitan by their sizes.
 _FLAVOURS: Mapping[_Sizes, tuple[str, str]] = {
@@ -53,8 +56,8 @@ _FLAVOURS: Mapping[_Sizes, tuple[str, str]] = {
     _Sizes(64, 5120, 64, 8, 128, 25600, _QWEN): ("qwen3", "32B"),
     _Sizes(48, 2048, 32, 4, 128, 0, _QWEN, False, 128, 8, 768): ("qwen3", "30B-A3B"),
     _Sizes(94, 4096, 64, 4, 128, 0, _QWEN, False, 128, 8, 1536): ("qwen3", "235B-A22B"),
-    _Sizes(24, 2880, 64, 8, 64, 0, _OSS, False, 32, 4, 2880): ("gpt_oss", "20b"),
-    _Sizes(36, 2880, 64, 8, 64, 0, _OSS, False, 128, 4, 2880): ("gpt_oss", "120b"),
+    _Sizes(24, 2880, 64, 8, 64, 0, _OSS, False, 32, 4, 2880, _WINDOW): ("gpt_oss", "20b"),
+    _Sizes(36, 2880, 64, 8, 64, 0, _OSS, False, 128, 4, 2880, _WINDOW): ("gpt_oss", "120b"),
 }
 
 
@@ -119,7 +122,8 @@ def _flavour(model: TransformerModel) -> tuple[str, str]:
         model.ffn_hidden,
         model.vocab,
         model.tied_embeddings,
-        *((experts.count, experts.active, experts.ffn_hidden) if experts else ()),
+        *((experts.count, experts.active, experts.ffn_hidden) if experts else (0, 0, 0)),
+        model.window,
     )
     if sizes not in _FLAVOURS:
         known = ", ".join(" ".join(names) for names in _FLAVOURS.values())
@@ -258,5 +262,5 @@ FORMAT = DeployFormat(
             "data_sharding",
         }
     ),
-    model=frozenset({"experts", "imbalance"}),
+    model=frozenset({"experts", "imbalance", "window"}),
 )

@@ -17,15 +17,16 @@ from dse.explanation import Resource
 from dse.machine import PeakRates
 from dse.machine.kernels import gemm_estimate
 from dse.workload.transformer._kernels import KernelTimes
+from dse.workload.transformer._operators import Attention, Product
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels
-from dse.workload.transformer._work import Attention, LayerWork, Product
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._work import Kernel
+    from dse.workload.transformer._operators import Kernel
 
 #: A rate at which nothing takes time.
 _FREE = 1e40
@@ -36,6 +37,7 @@ ELEMENTWISE = "norms and elementwise"
 RECOMPUTATION = "recomputation"
 EMBEDDING = "embedding"
 HEAD = "head and loss"
+MODULE = "multi-token prediction"
 
 
 class Side(NamedTuple):
@@ -88,6 +90,22 @@ class KernelSides:
 NO_KERNELS = KernelSides({}, {}, {})
 
 
+class LayerSides(NamedTuple):
+    """The kernels of one layer.
+
+    Attributes:
+        forward: Its forward pass.
+        backward: Its backward pass, with what is recomputed.
+        core_forward_s: The core of attention in the forward pass, in seconds.
+        core_backward_s: The same in the backward pass.
+    """
+
+    forward: KernelSides
+    backward: KernelSides
+    core_forward_s: float
+    core_backward_s: float
+
+
 class StepKernels:
     """The kernels of one problem's passes.
 
@@ -95,25 +113,17 @@ class StepKernels:
         problem: What is trained, where and how.
 
     Attributes:
-        forward: A layer's forward pass.
-        backward: A layer's backward pass, with what is recomputed.
+        layers: Passes of each kind of layer.
         embedding: Both directions of the embedding.
         head: Both directions of the head and the loss.
-        core_s: Both directions of the core of attention, in seconds.
     """
 
     def __init__(self, problem: TransformerJob) -> None:
         work, device = LayerWork(problem), problem.cluster.device
         self._device, self._precision = device, problem.precision
         self._times = KernelTimes(device, problem.precision, problem.software)
-        forward, backward = work.layer_forward(), work.layer_backward()
         embedding, head = work.embedding(), work.head()
-        core = (work.core_forward(), work.core_backward())
-        self.forward = self._sides(forward, _layer_groups(forward, core[0], backward=False))
-        self.backward = self._sides(backward, _layer_groups(backward, core[1], backward=True))
-        again = recomputed_kernels(problem, work)
-        share = chosen_share(problem, problem.parallelism.recompute_layers)
-        self.backward += self._sides(again, [RECOMPUTATION] * len(again)).times(share)
+        self.layers = tuple(self._layer(job) for job in problem.layer_jobs)
         self.embedding = tuple(
             self._sides(one, [EMBEDDING] * len(one))
             for one in (embedding.forward, embedding.backward)
@@ -121,7 +131,25 @@ class StepKernels:
         self.head = tuple(
             self._sides(one, [HEAD] * len(one)) for one in (head.forward, head.backward)
         )
-        self.core_s = tuple(one.total_s for one in self._times.measure(core))
+
+    def _layer(self, problem: TransformerJob) -> LayerSides:
+        work = LayerWork(problem)
+        products, core = work.attention.products, work.attention.core_forward()
+        kernels = work.layer_forward()
+        forward = self._sides(kernels, _layer_groups(kernels, core, products))
+        kernels, core_backward = work.layer_backward(), work.attention.core_backward()
+        backward = self._sides(kernels, _layer_groups(kernels, core_backward, 2 * products))
+        again, module = recomputed_kernels(problem, work), work.prediction_module()
+        share = chosen_share(problem, problem.parallelism.recompute_layers)
+        core_s = [one.total_s for one in self._times.measure([core, core_backward])]
+        return LayerSides(
+            forward + self._sides(module.forward, [MODULE] * len(module.forward)),
+            backward
+            + self._sides(module.backward, [MODULE] * len(module.backward))
+            + self._sides(again, [RECOMPUTATION] * len(again)).times(share),
+            core_s[0],
+            core_s[1],
+        )
 
     def _sides(self, kernels: Sequence[Kernel], groups: Sequence[str]) -> KernelSides:
         found = KernelSides({}, {}, {})
@@ -149,16 +177,15 @@ class StepKernels:
 _LATENCY = Resource.KERNEL_LATENCY
 
 
-def _layer_groups(
-    kernels: Sequence[Kernel], core: Sequence[Kernel], *, backward: bool
-) -> list[str]:
+def _layer_groups(kernels: Sequence[Kernel], core: Sequence[Kernel], attention: int) -> list[str]:
     """Names what each kernel of a layer is for.
 
-    Apart from the core of attention there are products in the order of their use; the first two
-    matrices are attention's. A backward pass has two products for each.
+    Args:
+        kernels: The kernels of one pass.
+        core: Those of the core of attention among them.
+        attention: How many of the other products, the first ones, are attention's.
     """
     left = Counter(core)
-    attention = 4 if backward else 2
     groups, seen = [], 0
     for kernel in kernels:
         if left[kernel] > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
@@ -27,6 +27,7 @@ TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
 EXPERTS = "expert-parallel exchange"
 PIPELINE = "pipeline transfers"
+OFFLOAD = "copies from and to the host"
 REDUCTION = "gradient reduction"
 GATHERING = "parameter gathering"
 ACCUMULATION = "gradient accumulation"
@@ -105,6 +106,8 @@ class StepParts:
         if kind.role is Role.OPTIMIZER:
             floor_s = min(latency.elementwise_s, cost.elementwise_s)
             moving_s = cost.elementwise_s - floor_s
+            if not cost.compute_s:
+                return []
             divided = ((Resource.MEMORY, moving_s), (Resource.KERNEL_LATENCY, floor_s))
             return [Part(OPTIMIZER, TaskKind.COMPUTE, divided)]
         own = self._own_kernels(kind)
@@ -143,30 +146,41 @@ class StepParts:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
         if role is Role.FORWARD:
-            layers = kernels.forward.times(self._chunk_layers(kind))
+            layers = self._chunk(kind, "forward")
             before = kernels.embedding[0] if first else NO_KERNELS
             return before + layers + (kernels.head[0] if last else NO_KERNELS)
         if role is Role.BACKWARD:
-            layers = kernels.backward.times(self._chunk_layers(kind))
+            layers = self._chunk(kind, "backward")
             before = kernels.head[1] if last else NO_KERNELS
             return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
         return {
-            Role.LAYER_FORWARD: kernels.forward,
-            Role.LAYER_BACKWARD: kernels.backward,
+            Role.LAYER_FORWARD: kernels.layers[kind.layer].forward,
+            Role.LAYER_BACKWARD: kernels.layers[kind.layer].backward,
             Role.EMBEDDING_FORWARD: kernels.embedding[0],
             Role.EMBEDDING_BACKWARD: kernels.embedding[1],
             Role.HEAD_BACKWARD: kernels.head[1],
             Role.HEAD: kernels.head[0] + kernels.head[1],
         }[role]
 
-    def _chunk_layers(self, kind: Kind) -> int:
-        return self._problem.chunk_layers(kind.stage, kind.chunk)
+    def _chunk(self, kind: Kind, direction: Literal["forward", "backward"]) -> KernelSides:
+        """Returns the kernels of a chunk's layers in one direction."""
+        found = NO_KERNELS
+        for layer, count in self._layers(kind):
+            found += getattr(self._kernels.layers[layer], direction).times(count)
+        return found
+
+    def _layers(self, kind: Kind) -> list[tuple[int, int]]:
+        """Returns the kinds of layers of a task, and how many of each."""
+        if kind.role not in (Role.FORWARD, Role.BACKWARD):
+            return [(kind.layer, 1)]
+        kinds = self._problem.chunk_kinds(kind.stage, kind.chunk)
+        return [(layer, kinds.count(layer)) for layer in dict.fromkeys(kinds)]
 
     def _ends(self, kind: Kind) -> tuple[bool, bool]:
         """Whether a pass holds the first layer, and the last."""
         parallelism = self._problem.parallelism
         last = (parallelism.pipeline - 1, parallelism.interleave - 1)
-        return kind[1:] == (0, 0), kind[1:] == last
+        return kind[1:3] == (0, 0), kind[1:3] == last
 
     # --- transfers that nothing hides -----------------------------------------------------------
 
@@ -179,6 +193,7 @@ class StepParts:
             CONTEXT: context,
             EXPERTS: experts,
             PIPELINE: _less(cost, inner),
+            OFFLOAD: Cost(host_link_s=cost.host_link_s),
         }
         return [
             _transfer(group, part, latency, cost)
@@ -188,34 +203,38 @@ class StepParts:
 
     def _ring(self, kind: Kind) -> Cost:
         """What the context ring adds to a pass."""
-        forward_s, backward_s = self._kernels.core_s
         parallelism, rounds = self._problem.parallelism, self._transfers.context
         if parallelism.context == 1:
             return Cost()
-        if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
-            layer = rounds(1, forward_s)
-        else:
-            layer = rounds(2, backward_s)
-            if parallelism.recompute is Recompute.FULL:
-                share = chosen_share(self._problem, parallelism.recompute_layers)
-                layer = total_cost(layer, rounds(1, forward_s).scaled(transfers=share))
-        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        layers = self._chunk_layers(kind) if whole else 1
-        return Cost(*(layers * seconds for seconds in layer))
+        whole = Cost()
+        for layer, count in self._layers(kind):
+            sides = self._kernels.layers[layer]
+            if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
+                one = rounds(1, sides.core_forward_s)
+            else:
+                one = rounds(2, sides.core_backward_s)
+                if parallelism.recompute is Recompute.FULL:
+                    share = chosen_share(self._problem, parallelism.recompute_layers)
+                    again = rounds(1, sides.core_forward_s).scaled(transfers=share)
+                    one = total_cost(one, again)
+            whole = total_cost(whole, Cost(*(count * seconds for seconds in one)))
+        return whole
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
         if self._problem.parallelism.expert == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        parallelism = self._problem.parallelism
-        again = 0.0
+        parallelism, again = self._problem.parallelism, 0.0
         if backward and repeats(parallelism, RecomputeModule.EXPERTS):
             again = chosen_share(self._problem, parallelism.recompute_layers)
-        whole = kind.role in (Role.FORWARD, Role.BACKWARD)
-        count = (self._chunk_layers(kind) if whole else 1) * (1 + again)
-        exchange = self._transfers.experts(LayerWork(self._problem).expert_rows)
-        return Cost(*(count * seconds for seconds in exchange))
+        whole = Cost()
+        for layer, count in self._layers(kind):
+            job = self._problem.layer_jobs[layer]
+            exchange = self._transfers.experts(LayerWork(job).expert_rows)
+            times = count * (1 + again)
+            whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
+        return whole
 
 
 def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
@@ -224,6 +243,7 @@ def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
     levels: Iterable[tuple[Resource, float, float, float]] = (
         (Resource.LINK, part.inside_s, latency.inside_s, whole.inside_s),
         (Resource.NETWORK, part.network_s, latency.network_s, whole.network_s),
+        (Resource.HOST_LINK, part.host_link_s, latency.host_link_s, whole.host_link_s),
     )
     fixed_s = 0.0
     for resource, level_s, latency_s, whole_s in levels:
@@ -264,5 +284,7 @@ def _unlimited(problem: TransformerJob) -> TransformerJob:
                 calibrations=(),
             ),
             network=replace(cluster.network, nic_bandwidth_bytes_per_s=_FREE),
+            host_link=replace(cluster.host_link, bandwidth_bytes_per_s=_FREE),
+            host_memory_bandwidth_bytes_per_s=None,
         ),
     )

@@ -22,6 +22,7 @@ from dse.workload.transformer import (
     DataSharding,
     FlashKernel,
     LossKernels,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
@@ -49,7 +50,8 @@ def virtual_layers(job):
 
 def uneven(job):
     spread = job.parallelism
-    return job.model.layers % (spread.pipeline * spread.interleave) > 0
+    chunks = spread.pipeline * spread.interleave
+    return job.model.layers % chunks > 0 and not job.model.mtp_modules
 
 
 def fsdp(job):
@@ -86,7 +88,11 @@ TABLE = [
     (
         "--ffn-hidden-size",
         "Transformer Feed-Forward Network hidden size.",
-        lambda job: job.model.ffn_hidden or job.model.experts.ffn_hidden,
+        lambda job: (
+            experts(job, "dense_ffn_hidden")
+            or job.model.ffn_hidden
+            or job.model.experts.ffn_hidden
+        ),
     ),
     (
         "--num-attention-heads",
@@ -99,7 +105,7 @@ TABLE = [
         "num_attention_heads if not provided.",
         lambda job: (
             job.model.head_dim
-            if job.model.head_dim * job.model.heads != job.model.hidden
+            if job.model.head_dim * job.model.heads != job.model.hidden and not job.model.latent
             else None
         ),
     ),
@@ -112,6 +118,67 @@ TABLE = [
         "--num-query-groups",
         "Groups of group-query attention, 1 by default.",
         lambda job: job.model.kv_heads if job.model.kv_heads < job.model.heads else None,
+    ),
+    (
+        "--multi-latent-attention",
+        "Use multi-latent attention for model.",
+        lambda job: job.model.latent is not None,
+    ),
+    (
+        "--q-lora-rank",
+        "Rank of Query tensor's low rank representation.",
+        lambda job: job.model.latent and job.model.latent.query_rank,
+    ),
+    (
+        "--kv-lora-rank",
+        "Rank of Key and Value tensors' low rank representation.",
+        lambda job: job.model.latent and job.model.latent.kv_rank,
+    ),
+    (
+        "--qk-head-dim",
+        "Dimension of the head in the QK projection. q_head_dim = qk_head_dim + "
+        "qk_pos_emb_head_dim",
+        lambda job: job.model.latent and job.model.head_dim - job.model.latent.rope_dim,
+    ),
+    (
+        "--qk-pos-emb-head-dim",
+        "Dimension of the position embedding in the QK projection.",
+        lambda job: job.model.latent and job.model.latent.rope_dim,
+    ),
+    (
+        "--v-head-dim",
+        "Dimension of the head in the V projection.",
+        lambda job: job.model.latent and job.model.latent.value_dim,
+    ),
+    (
+        "--window-size",
+        "Window size for window attention: tokens before and after a token's own.",
+        lambda job: f"{job.model.window.tokens - 1},0" if job.model.window else None,
+    ),
+    (
+        "--window-attn-skip-freq",
+        "An integer N: represents a (N-1):1 ratio, meaning one full attention layer after (N-1) "
+        "SWA layers.",
+        lambda job: (job.model.window and job.model.window.full_every) or None,
+    ),
+    (
+        "--mtp-num-layers",
+        "Number of Multi-Token Prediction (MTP) Layers.",
+        lambda job: job.model.mtp_modules or None,
+    ),
+    (
+        "--moe-layer-freq",
+        "Frequency between MoE layers and Dense layers: a Python list expression, where 1 "
+        "indicates an expert layer and 0 indicates a dense layer.",
+        lambda job: (
+            "[0,0,0,1,1,1,1]" if job.model.experts and job.model.experts.first_dense else None
+        ),
+    ),
+    (
+        "--pipeline-model-parallel-layout",
+        "Layers of each stage and virtual stage: E embedding, t transformer layer, m MTP layer, "
+        "L loss; | divides stages.",
+        lambda job: "Et*4|t*3mL" if job.model.mtp_modules else None,
     ),
     ("--vocab-size", "Size of vocab before EOD or padding.", lambda job: job.model.vocab),
     (
@@ -307,6 +374,21 @@ TABLE = [
         ),
     ),
     (
+        "--cpu-offloading-num-layers",
+        "The number of Transformer layers to offload to CPU.",
+        lambda job: job.parallelism.offload_layers or None,
+    ),
+    (
+        "--optimizer-cpu-offload",
+        "Offload optimizer state to CPU.",
+        lambda job: job.parallelism.offload.optimizer,
+    ),
+    (
+        "--use-precision-aware-optimizer",
+        "Use the precision-aware optimizer in TransformerEngine (demanded by the above)",
+        lambda job: job.parallelism.offload.optimizer,
+    ),
+    (
         "--recompute-modules",
         "The submodules to recompute: core_attn, moe_act, layernorm, mla_up_proj, mlp, moe",
         lambda job: " ".join(job.parallelism.recompute_modules) or None,
@@ -426,6 +508,13 @@ JOBS = {
         recompute=Recompute.SELECTIVE,
         recompute_modules=(RecomputeModule.NORMS, RecomputeModule.EXPERT_ACTIVATION),
     ),
+    "offloaded": job(
+        "llama3_8b",
+        data=8,
+        offload=Offload.ALL,
+        offload_layers=4,
+        data_sharding=DataSharding.OPTIMIZER,
+    ),
     "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
     "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
@@ -433,6 +522,10 @@ JOBS = {
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
+    "deepseek": job(
+        replace(load_model("deepseek_v3"), layers=7), tensor=2, pipeline=2, expert=2, data=2
+    ),
+    "windows": job("gpt_oss_120b", data=8, expert=8),
     "nvfp4": job("nemotron4_340b", precision=Precision.NVFP4, pipeline=2),
 }
 
@@ -477,6 +570,15 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "data": 8,
             "recompute": Recompute.SELECTIVE,
             "recompute_layers": 2,
+        },
+        {"model": "llama3_8b", "data": 8, "offload": Offload.ACTIVATIONS},
+        {"model": "llama3_8b", "data": 8, "offload": Offload.OPTIMIZER},
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "offload": Offload.ACTIVATIONS,
+            "offload_layers": 4,
+            "recompute": Recompute.FULL,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},

@@ -1,0 +1,156 @@
+"""The kernels of attention of one layer on one rank: its products, and its core.
+
+Latent attention (DeepSeek-V2, arXiv 2405.04434, § 2.1) projects down to latent columns, norms
+them and projects up to heads. As in Megatron-Core the projections down are on all tensor-parallel
+ranks, which share the tokens there if they are sequence-parallel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dse.model import AttentionKind
+from dse.workload.transformer._operators import Attention, Elementwise, Product
+
+if TYPE_CHECKING:
+    from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
+
+#: Bytes that a norm moves for each byte of its input, and kernels: forward, and backward with the
+#: gradient of its weights.
+_NORM = (2, 1)
+_NORM_BACKWARD = (3 + 2, 2)
+
+
+class AttentionWork:
+    """Counts the kernels of attention of one rank for one micro-batch.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+
+    def __init__(self, problem: TransformerJob) -> None:
+        self._model = problem.model
+        parallelism = problem.parallelism
+        self._tensor = parallelism.tensor
+        self._samples = parallelism.micro_batch_size
+        self._queries = self._model.sequence_length // parallelism.context
+        self._tokens = self._samples * self._queries
+        self._rows = self._tokens // parallelism.sequence_share
+        self._value = problem.precision.value_bytes
+        self._mask = 1 if self._model.dropout else 0
+        self._fused = problem.software.fused_elementwise
+
+    # --- products -------------------------------------------------------------------------------
+
+    def inputs(self) -> tuple[tuple[int, int, int], ...]:
+        """Returns sizes `(m, n, k)` of the products that make queries, keys and values."""
+        model, tensor, hidden = self._model, self._tensor, self._model.hidden
+        latent = model.latent
+        if latent is None:
+            return ((self._tokens, model.qkv_width_of(tensor), hidden),)
+        heads = model.heads // tensor
+        down = [(self._rows, latent.query_rank, hidden)] if latent.query_rank else []
+        down.append((self._rows, latent.kv_rank + latent.rope_dim, hidden))
+        keys_values = heads * (model.head_dim - latent.rope_dim + latent.value_dim)
+        return (
+            *down,
+            (self._tokens, heads * model.head_dim, latent.query_rank or hidden),
+            (self._tokens, keys_values, latent.kv_rank),
+        )
+
+    @property
+    def products(self) -> int:
+        """Products of attention's matrices in a forward pass."""
+        return len(self.inputs()) + 1
+
+    def output(self) -> tuple[int, int, int]:
+        """Returns the sizes of the product that brings all heads together."""
+        return self._tokens, self._model.hidden, self._model.attention_width // self._tensor
+
+    def between(self, *, backward: bool) -> list[Kernel]:
+        """Returns the kernels between the products of latent attention.
+
+        Norms of the latent columns; columns with the position are turned, and keys and values are
+        put together by head.
+        """
+        model, latent = self._model, self._model.latent
+        if latent is None:
+            return []
+        moved, launches = _NORM_BACKWARD if backward else _NORM
+        norms = [rank for rank in (latent.query_rank, latent.kv_rank) if rank]
+        by_head = 2 * latent.rope_dim + 2 * (model.head_dim + latent.value_dim)
+        heads = model.heads // self._tensor
+        return [
+            Elementwise(self._value * moved * sum(norms) * self._rows, launches * len(norms)),
+            Elementwise(self._value * by_head * heads * self._tokens, 2),
+        ]
+
+    # --- core -----------------------------------------------------------------------------------
+
+    @property
+    def _heads(self) -> int:
+        """Heads of a rank over all samples of a micro-batch."""
+        return self._samples * self._model.heads // self._tensor
+
+    def _softmax(self, moved_bytes: int) -> tuple[int, int]:
+        """Returns bytes of one score and kernels of a softmax with what is done next to it.
+
+        Args:
+            moved_bytes: Bytes that the softmax itself reads and writes for one score.
+        """
+        launches = 1
+        if not self._fused:
+            # Scaling and masking are separate kernels.
+            moved_bytes, launches = moved_bytes + 4 * self._value, 3
+        if self._mask:
+            moved_bytes, launches = moved_bytes + 2 * self._value + 1, launches + 1
+        return moved_bytes, launches
+
+    def core_forward(self) -> list[Kernel]:
+        """Returns scores, softmax and weighted values."""
+        if self._model.attention is AttentionKind.FLASH:
+            return [self._attention(backward=False)]
+        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        scores = self._heads * queries * keys
+        moved, launches = self._softmax(2 * self._value)
+        # The heads' outputs are put side by side again.
+        joined = 2 * self._value * self._heads * queries * dim
+        return [
+            Product(queries, keys, dim, self._heads),
+            Elementwise(moved * scores, launches),
+            Product(queries, dim, keys, self._heads),
+            Elementwise(joined),
+        ]
+
+    def core_backward(self) -> list[Kernel]:
+        """Returns the gradients of the core."""
+        if self._model.attention is AttentionKind.FLASH:
+            return [self._attention(backward=True)]
+        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        scores = self._heads * queries * keys
+        moved, launches = self._softmax(3 * self._value)
+        joined = 2 * self._value * self._heads * queries * dim
+        return [
+            Elementwise(joined),
+            Product(keys, dim, queries, self._heads),
+            Product(queries, keys, dim, self._heads),
+            Elementwise(moved * scores, launches),
+            Product(queries, dim, keys, self._heads),
+            Product(keys, dim, queries, self._heads),
+        ]
+
+    def _attention(self, *, backward: bool) -> Attention:
+        model = self._model
+        return Attention(
+            batch=self._samples,
+            heads=model.heads // self._tensor,
+            kv_heads=model.key_heads(self._tensor),
+            queries=self._queries,
+            keys=model.sequence_length,
+            dim=model.head_dim,
+            value_dim=model.value_dim,
+            window=model.window_tokens,
+            causal=model.causal,
+            backward=backward,
+        )

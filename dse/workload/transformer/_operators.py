@@ -1,0 +1,80 @@
+"""Kernels of a step as values: what each multiplies or moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Product(NamedTuple):
+    """`batch` products of an `(m, k)` with a `(k, n)` matrix.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Contracted length.
+        batch: Independent products in one call.
+        low: In the job's precision even if that is below two bytes; else in `bf16` then.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    low: bool = False
+
+
+class Elementwise(NamedTuple):
+    """Kernels that move bytes.
+
+    Attributes:
+        traffic_bytes: Bytes read and written by all of them.
+        launches: Their number.
+    """
+
+    traffic_bytes: float
+    launches: int = 1
+
+
+class Attention(NamedTuple):
+    """A fused attention kernel.
+
+    Attributes:
+        batch: Sequences.
+        heads: Heads of queries of a rank.
+        kv_heads: Heads of keys and values of a rank.
+        queries: Queries of a sequence on a rank.
+        keys: Keys of a sequence.
+        dim: Columns of a head's queries and keys.
+        value_dim: Columns of a head's values.
+        window: Keys up to its own position that a query sees at most.
+        causal: Whether a query sees only keys up to its own position.
+        backward: Whether it makes gradients, with the scores computed again.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    dim: int
+    value_dim: int
+    window: int
+    causal: bool
+    backward: bool
+
+
+Kernel = Product | Elementwise | Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Kernels of a part of the model in both directions.
+
+    Attributes:
+        forward: Of the forward pass.
+        backward: Of the backward pass, recomputation included.
+    """
+
+    forward: tuple[Kernel, ...]
+    backward: tuple[Kernel, ...]
