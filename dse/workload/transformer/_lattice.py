@@ -42,8 +42,9 @@ _LEAST_TOKENS = 4096
 #: Depths of a pipeline that fit without full recomputation, after which deeper ones are left out.
 _DEPTHS = 2
 
-#: Share of a step that stages wait for each other, from which virtual stages are worth a look.
-_WORTH_INTERLEAVING = 0.05
+#: Wait of stages for each other over their work: from which virtual stages are worth a look, and
+#: below which more of them are not.
+_LONG_WAIT, _SHORT_WAIT = 0.02, 0.005
 
 #: Layers of a virtual stage at least.
 _LEAST_LAYERS = 2
@@ -56,7 +57,7 @@ def usual_ways(job: TransformerJob) -> Iterator[Parallelism]:
         job: What is trained and where; its own parallelism does not matter.
     """
     world_size = job.cluster.world_size
-    for tensor in _divisors(gcd(job.cluster.domain_size, job.model.heads, job.model.kv_heads)):
+    for tensor in _divisors(gcd(job.cluster.domain_size, job.model.heads)):
         for context in _contexts(job, world_size // tensor):
             depths = 0
             for pipeline in _divisors(world_size // tensor // context):
@@ -76,8 +77,6 @@ def usual_ways(job: TransformerJob) -> Iterator[Parallelism]:
 
 def _of_depth(job: TransformerJob, spread: Parallelism) -> Iterator[Parallelism]:
     """Yields the ways with given degrees of tensor, context and pipeline parallelism."""
-    if not layers_by_chunk(job.model.layers, spread.pipeline, 1):
-        return
     for expert in _experts(job, spread):
         for sharding in _shardings(spread):
             for micro_batch in _MICRO_BATCHES:
@@ -137,17 +136,20 @@ def _shardings(spread: Parallelism) -> tuple[DataSharding, ...]:
 
 
 def _interleaves(job: TransformerJob, spread: Parallelism, micro_batches: int) -> tuple[int, ...]:
-    """Returns one chunk a stage, and as many as leave each two layers where that is worth it."""
-    bubble = (spread.pipeline - 1) / micro_batches
-    if bubble < _WORTH_INTERLEAVING or micro_batches % spread.pipeline:
+    """Returns one chunk a stage, and as few more as make the wait short where it is long."""
+    wait = (spread.pipeline - 1) / micro_batches
+    if wait < _LONG_WAIT or micro_batches % spread.pipeline:
         return (1,)
-    most = job.model.layers // (spread.pipeline * _LEAST_LAYERS)
+    layers, modules = job.model.layers, job.model.mtp_modules
     chunks = [
         count
-        for count in range(2, most + 1)
-        if layers_by_chunk(job.model.layers, spread.pipeline, count)
+        for count in range(2, layers // (spread.pipeline * _LEAST_LAYERS) + 1)
+        if layers_by_chunk(layers, spread.pipeline, count, modules)
     ]
-    return (1, *chunks[-1:])
+    # Uneven ones wait for the longest.
+    chunks = [count for count in chunks if layers % (spread.pipeline * count) == 0] or chunks
+    enough = [count for count in chunks if wait / count <= _SHORT_WAIT]
+    return (1, *(enough[:1] or chunks[-1:]))
 
 
 def _divisors(count: int) -> list[int]:

@@ -227,4 +227,3 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return RecomputeModule.text(value)
     return value.value if isinstance(value, Enum) else value
-
