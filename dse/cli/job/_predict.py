@@ -102,10 +102,29 @@ def predict_command(
         typer.Option(
             "--expert",
             min=1,
-            help="Ranks of data and context parallelism that share the experts of a layer.",
+            help="Ranks that share the experts of a layer.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
+    expert_tensor: Annotated[
+        int | None,
+        typer.Option(
+            "--expert-tensor",
+            min=1,
+            help="Ranks that share every expert's matrices; those of --tensor by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    expert_dispatch: Annotated[
+        str,
+        typer.Option(
+            "--expert-dispatch",
+            metavar="alltoall|allgather|deduplicated",
+            help="How tokens reach their experts; as the program does by default.",
+            show_default=False,
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
     interleave: Annotated[
         int | None,
         typer.Option(
@@ -149,7 +168,7 @@ def predict_command(
             "--recompute-modules",
             metavar="MODULE+…",
             help="Parts of a layer that selective recomputation repeats: core_attn (the default), "
-            "layernorm, mlp, moe, moe_act.",
+            "mla_up_proj, layernorm, mlp, moe, moe_act.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",
@@ -251,6 +270,8 @@ def predict_command(
         pipeline=pipeline,
         context=context,
         expert=expert,
+        expert_tensor=expert_tensor,
+        expert_dispatch=expert_dispatch,
         interleave=interleave,
         sequence_parallel=sequence_parallel,
         micro_batch_size=micro_batch_size,

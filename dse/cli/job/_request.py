@@ -48,6 +48,8 @@ class Request:
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
         expert: Ranks that share the experts of a layer.
+        expert_tensor: Ranks that share every expert's matrices.
+        expert_dispatch: How tokens reach their experts.
         interleave: Virtual pipeline stages of a stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -85,6 +87,8 @@ class Request:
     pipeline: int | None = None
     context: int | None = None
     expert: int | None = None
+    expert_tensor: int | None = None
+    expert_dispatch: str = ""
     interleave: int | None = None
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None

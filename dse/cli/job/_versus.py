@@ -20,6 +20,7 @@ _NUMBERS = (
     "pipeline",
     "context",
     "expert",
+    "expert_tensor",
     "interleave",
     "micro_batch_size",
 )

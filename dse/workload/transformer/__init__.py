@@ -9,10 +9,12 @@ from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
 from dse.workload.transformer._types import (
     COMPOSER,
+    IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Offload,
@@ -27,11 +29,13 @@ from dse.workload.transformer.deploy import DEPLOY_FORMATS
 __all__ = [
     "COMPOSER",
     "DEPLOY_FORMATS",
+    "IDEAL_RUNTIME",
     "MEGATRON",
     "MEGATRON_CORE",
     "NANOTRON",
     "TRANSFORMER_PROGRAMS",
     "DataSharding",
+    "ExpertDispatch",
     "FlashKernel",
     "LossKernels",
     "Offload",

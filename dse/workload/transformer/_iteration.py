@@ -20,7 +20,7 @@ from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, make_structure
-from dse.workload.transformer._spread import model_spreads
+from dse.workload.transformer._spread import model_spreads, step_spread
 from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     )
     graph = step.graph.with_durations(duration_s)
     return Iteration(
-        SymmetricRanks.single(graph), duration_s[:, None], errors, problem.software.spread
+        SymmetricRanks.single(graph), duration_s[:, None], errors, step_spread(problem)
     )
 
 

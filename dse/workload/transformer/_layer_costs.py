@@ -83,8 +83,7 @@ def sums_shards(problem: TransformerJob) -> bool:
 
 def _expert_parameters(problem: TransformerJob) -> float:
     """Parameters of a rank's experts in one layer."""
-    spread = problem.parallelism
-    return problem.model.layer_expert_parameters / (spread.tensor * spread.expert)
+    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
 
 
 class LayerCosts:
@@ -123,7 +122,7 @@ class LayerCosts:
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.experts(),
         )
         return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
@@ -138,7 +137,7 @@ class LayerCosts:
             self._collectives(backward=True),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
-            transfers.experts(self._work.expert_rows),
+            transfers.experts(),
         )
         again = self._transfers_again()
         cost = total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
@@ -149,7 +148,7 @@ class LayerCosts:
         transfers, parallelism = self._transfers, self._parallelism
         cost = Cost()
         if repeats(parallelism, RecomputeModule.EXPERTS):
-            cost = transfers.experts(self._work.expert_rows)
+            cost = transfers.experts()
         blocks = transfers.tensor_recomputed(self._forward.product_s)
         if parallelism.recompute is Recompute.FULL:
             return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))

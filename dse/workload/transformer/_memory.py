@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
+from dse.workload.transformer._expert_work import ExpertWork
 from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
 from dse.workload.transformer._schedule import chunks_in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, RecomputeModule
@@ -76,7 +77,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # Both inputs of a multi-token prediction module, before and after their norms.
     shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
-    experts, activated_rows = _expert_activation_bytes(problem, tokens)
+    experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -95,8 +96,11 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Only its statistics, which are small, would be dropped of a fused kernel.
         RecomputeModule.CORE_ATTENTION: core if model.attention is AttentionKind.UNFUSED else 0.0,
         RecomputeModule.NORMS: 2 * rows * hidden * operand,
-        RecomputeModule.FEED_FORWARD: block,
-        RecomputeModule.EXPERTS: experts,
+        RecomputeModule.LATENT_UP: (
+            tokens * value * model.qkv_width_of(tensor) if model.latent is not None else 0.0
+        ),
+        RecomputeModule.FEED_FORWARD: block if model.experts is None else 0.0,
+        RecomputeModule.EXPERTS: block + experts if model.experts is not None else 0.0,
         RecomputeModule.EXPERT_ACTIVATION: (
             0.0 if RecomputeModule.EXPERTS in modules else activated_rows
         ),
@@ -104,7 +108,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     return kept - sum(dropped[module] for module in modules)
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[float, float]:
+def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
     It is their input, both sides of the activation, and their output.
@@ -113,11 +117,11 @@ def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[fl
     if experts is None:
         return 0.0, 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
-    rows = tokens * experts.active * experts.imbalance
+    rows = ExpertWork(problem).rows
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
-    inner = experts.ffn_hidden / problem.parallelism.tensor
+    inner = experts.ffn_hidden / problem.parallelism.expert_shards
     return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
 
 
@@ -173,7 +177,7 @@ def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
         count * alike.model.layer_expert_parameters
         for alike, count in problem.stage_layer_jobs(stage)
     )
-    return experts / (parallelism.tensor * parallelism.expert)
+    return experts / parallelism.expert_ranks
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -181,7 +185,7 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.replicas
+    return shared / parallelism.replicas + experts / parallelism.expert_replicas
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -226,8 +230,12 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         weights = parameters * _MASTER_BYTES * part
         optimizer = parameters * state * part
     if problem.precision.is_low:
-        # Transformer Engine keeps the weights, and casts of them as they are and transposed.
-        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        # Transformer Engine keeps the weights, and casts of them as they are and transposed; of
+        # sharded ones while they are gathered.
+        casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        if sharding is DataSharding.PARAMETERS:
+            casts *= min(1.0, _GATHERED_LAYERS / max(1, problem.stage_layers(stage)))
+        weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
     buffers = _buffers_bytes(problem)
     if problem.parallelism.offload.optimizer:
@@ -331,17 +339,17 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
-    if parallelism.expert > 1 and model.experts is not None:
+    if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
-        total += 2 * value * tokens * model.experts.active * model.hidden
+        total += 2 * value * ExpertWork(problem).mean_rows * model.hidden
     if parallelism.tensor > 1:
         total += problem.software.whole_sequence_buffers * value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
-            / parallelism.tensor
+            one.layer_parameters / parallelism.tensor
+            + one.layer_expert_parameters / parallelism.expert_ranks
             for one in model.layer_models
         )
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)

@@ -52,6 +52,12 @@ DataShardings = Annotated[
     BeforeValidator(as_list),
 ]
 
+ExpertDispatches = Annotated[
+    list[Literal["alltoall", "allgather", "deduplicated"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
+
 
 class TransformerParameters(ParametersBlock):
     """The outer choices; each is a value, a list of values, or a range.
@@ -69,6 +75,8 @@ class TransformerParameters(ParametersBlock):
     pipeline: RankCounts = [1]
     context: RankCounts = [1]
     expert: RankCounts = [1]
+    expert_tensor: RankCounts | None = None
+    expert_dispatch: ExpertDispatches | None = None
     interleave: RankCounts = [1]
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]

@@ -28,11 +28,14 @@ class RecomputeModule(StrEnum):
     """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
 
     ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
-    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
-    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
+    both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
+    experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
+    expert's products.
     """
 
     CORE_ATTENTION = "core_attn"
+    LATENT_UP = "mla_up_proj"
     NORMS = "layernorm"
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"
@@ -130,6 +133,19 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class ExpertDispatch(StrEnum):
+    """How tokens reach the ranks of their experts, and results come back.
+
+    ``alltoall``: rows, one for each expert that a token visits, by NCCL. ``allgather``: all ranks
+    have all tokens, and sums are scattered. ``deduplicated``: a token goes once to every node, and
+    once to every rank inside it, that has one of its experts (DeepEP, HybridEP).
+    """
+
+    ALL_TO_ALL = "alltoall"
+    ALL_GATHER = "allgather"
+    DEDUPLICATED = "deduplicated"
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How a training step is spread over ranks, and what it recomputes.
@@ -142,7 +158,9 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
-        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
+        expert: Ranks that share the experts of a layer, each with as many of them.
+        expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
+        expert_dispatch: How tokens reach their experts; None as the program does it.
         interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -162,6 +180,8 @@ class Parallelism:
     data: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int | None = None
+    expert_dispatch: ExpertDispatch | None = None
     interleave: int = 1
     sequence_parallel: bool = False
     micro_batch_size: int = 1
@@ -183,6 +203,21 @@ class Parallelism:
         return self.data * self.context
 
     @property
+    def expert_shards(self) -> int:
+        """Ranks that share every expert's matrices."""
+        return self.tensor if self.expert_tensor is None else self.expert_tensor
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that have all experts of a layer between them."""
+        return self.expert * self.expert_shards
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a stage with the same part of the experts."""
+        return self.tensor * self.replicas // self.expert_ranks
+
+    @property
     def sequence_share(self) -> int:
         """Tensor-parallel ranks that share norms and residuals."""
         return self.tensor if self.sequence_parallel else 1
@@ -191,6 +226,11 @@ class Parallelism:
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
+
+#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
+#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
+#: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
+ROUTER_KERNELS = 53.0
 
 #: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
 #: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
@@ -222,6 +262,11 @@ class TransformerRuntime:
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
+        expert_dispatch: How tokens reach their experts.
+        fused_experts: Biases and limits of experts are part of their products; else they are
+            kernels of their own, biases for each expert.
+        router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
+            each direction.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -247,6 +292,8 @@ class TransformerRuntime:
             segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
+        expert_spread: The same that releases of the program add with experts, whose kernels they
+            keep joining.
     """
 
     overlap_gradients: bool = True
@@ -262,6 +309,9 @@ class TransformerRuntime:
     sums_bf16_in_fp32: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
+    expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    fused_experts: bool = True
+    router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -276,6 +326,7 @@ class TransformerRuntime:
     gradient_buckets: bool = False
     fragmented_share: float = 0.0
     spread: float = 0.025
+    expert_spread: float = 0.0
 
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
@@ -308,6 +359,10 @@ MEGATRON_CORE = TransformerRuntime(
     gradient_bytes=2,
     optimizer_traffic_bytes=30.0,
     flash_kernel=FlashKernel.CURRENT,
+    expert_dispatch=ExpertDispatch.DEDUPLICATED,
+    fused_experts=False,
+    router_kernels=ROUTER_KERNELS,
+    expert_spread=0.175,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
@@ -357,9 +412,12 @@ def format_parallelism(parallelism: Parallelism) -> str:
         ("context", parallelism.context),
         ("data", parallelism.data),
         ("expert", parallelism.expert),
+        ("expert tensor", parallelism.expert_tensor or 1),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     parts = [product] if product else []
+    if parallelism.expert_dispatch is not None:
+        parts.append(f"{parallelism.expert_dispatch} dispatch")
     if parallelism.interleave > 1:
         parts.append(f"{parallelism.interleave} virtual stages")
     parts.append(f"micro batch {parallelism.micro_batch_size}")

@@ -18,6 +18,7 @@ from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     DataSharding,
+    ExpertDispatch,
     Offload,
     Parallelism,
     Recompute,
@@ -49,15 +50,22 @@ _METRICS = metrics_with(
         digits=0,
         time_exponent=-1,
     ),
-    Metric(
-        "model_flops_utilization",
-        "MFU",
-        column="MFU %",
-        maximize=True,
-        unit="%",
-        scale=100.0,
-        digits=1,
-        time_exponent=-1,
+    *(
+        Metric(
+            name,
+            title,
+            column=f"{title} %",
+            maximize=True,
+            unit="%",
+            scale=100.0,
+            digits=1,
+            time_exponent=-1,
+        )
+        for name, title in (
+            ("model_flops_utilization", "MFU"),
+            ("model_flops_utilization_causal", "MFU, causal"),
+            ("hardware_flops_utilization", "HFU"),
+        )
     ),
 )
 
@@ -198,12 +206,15 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
             f"divide {world_size} ranks; choose degrees whose product does"
         )
+    dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
         tensor=tensor,
         pipeline=pipeline,
         data=world_size // others,
         context=context,
         expert=degree("expert"),
+        expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
+        expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),

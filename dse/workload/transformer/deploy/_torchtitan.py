@@ -163,7 +163,7 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         found["context_parallel_rotate_method"] = "alltoall"
     if spread.expert > 1:
         found["expert_parallel_degree"] = spread.expert
-        found["expert_tensor_parallel_degree"] = spread.tensor
+        found["expert_tensor_parallel_degree"] = spread.expert_shards
     found["pipeline_parallel_degree"] = spread.pipeline
     if spread.pipeline > 1:
         layers = job.layers_by_chunk
@@ -258,6 +258,7 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
@@ -266,5 +267,5 @@ FORMAT = DeployFormat(
             "data_sharding",
         }
     ),
-    model=frozenset({"experts", "imbalance", "window"}),
+    model=frozenset({"experts", "imbalance", "skew", "biases", "limited", "window"}),
 )

@@ -222,7 +222,7 @@ class StepParts:
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1:
+        if self._problem.parallelism.expert_ranks == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
         parallelism, again = self._problem.parallelism, 0.0
@@ -231,7 +231,7 @@ class StepParts:
         whole = Cost()
         for layer, count in self._layers(kind):
             job = self._problem.layer_jobs[layer]
-            exchange = self._transfers.experts(LayerWork(job).expert_rows)
+            exchange = Transfers(job, LayerWork(job).tokens).experts()
             times = count * (1 + again)
             whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
         return whole

@@ -13,13 +13,14 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
-from dse.model import Activation, AttentionKind, NormKind, load_model
+from dse.model import Activation, AttentionKind, MixtureOfExperts, NormKind, load_model
 from dse.workload import LaunchMode
 from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Offload,
@@ -209,7 +210,23 @@ TABLE = [
     (
         "--swiglu",
         "Use gated linear units and SiLU activation instead of default gelu",
-        lambda job: job.model.gated_ffn,
+        lambda job: job.model.gated_ffn and not (job.model.experts and job.model.experts.limited),
+    ),
+    (
+        "--quick-geglu",
+        "Use quick geglu activation instead of default gelu",
+        lambda job: job.model.experts is not None and job.model.experts.limited,
+    ),
+    (
+        "--glu-linear-offset",
+        "Offset term in the GLU activation function: activation_func(x[0]) * (x[1] + offset).",
+        lambda job: 1 if job.model.experts and job.model.experts.limited else None,
+    ),
+    (
+        "--activation-func-clamp-value",
+        "Clamp the output of the linear_fc1 in the activation function. Only used when "
+        "activation_func is quick_gelu.",
+        lambda job: 7 if job.model.experts and job.model.experts.limited else None,
     ),
     (
         "--squared-relu",
@@ -224,7 +241,7 @@ TABLE = [
     (
         "--disable-bias-linear",
         "Disable bias in the linear layers",
-        lambda job: not job.model.biases,
+        lambda job: not job.model.biases and not (job.model.experts and job.model.experts.biases),
     ),
     (
         "--untie-embeddings-and-output-weights",
@@ -281,7 +298,28 @@ TABLE = [
     (
         "--moe-token-dispatcher-type",
         "The type of token dispatcher to use. The default is 'allgather'.",
-        lambda job: "alltoall" if job.model.experts else None,
+        lambda job: (
+            {"deduplicated": "flex"}.get(job.expert_dispatch, str(job.expert_dispatch))
+            if job.model.experts
+            else None
+        ),
+    ),
+    (
+        "--moe-flex-dispatcher-backend",
+        "The backend to use for flex token dispatcher. The default is 'deepep'.",
+        lambda job: (
+            "hybridep" if job.model.experts and job.expert_dispatch == "deduplicated" else None
+        ),
+    ),
+    (
+        "--moe-expert-capacity-factor",
+        "The capacity factor for each expert, None means no token will be dropped.",
+        lambda job: job.model.experts.capacity_factor if job.model.experts else None,
+    ),
+    (
+        "--moe-pad-expert-input-to-capacity",
+        "Pads the input for each expert to match the expert capacity length.",
+        lambda job: job.model.experts is not None and job.model.experts.pads_to_capacity,
     ),
     (
         "--tensor-model-parallel-size",
@@ -302,6 +340,16 @@ TABLE = [
         "--expert-model-parallel-size",
         "Degree of expert model parallelism.",
         lambda job: job.parallelism.expert if job.model.experts else None,
+    ),
+    (
+        "--expert-tensor-parallel-size",
+        "Degree of expert model parallelism. Default is None, which will be set to the value of "
+        "--tensor-model-paralle-size.",
+        lambda job: (
+            job.parallelism.expert_tensor
+            if job.parallelism.expert_tensor not in (None, job.parallelism.tensor)
+            else None
+        ),
     ),
     (
         "--micro-batch-size",
@@ -520,6 +568,18 @@ JOBS = {
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
+    "folded": job(
+        replace(
+            load_model("mixtral_8x7b"),
+            experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
+        ),
+        tensor=2,
+        data=4,
+        sequence_parallel=True,
+        expert=8,
+        expert_tensor=1,
+        expert_dispatch=ExpertDispatch.ALL_TO_ALL,
+    ),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
     "deepseek": job(
