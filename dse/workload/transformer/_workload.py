@@ -53,15 +53,22 @@ _METRICS = metrics_with(
         digits=0,
         time_exponent=-1,
     ),
-    Metric(
-        "model_flops_utilization",
-        "MFU",
-        column="MFU %",
-        maximize=True,
-        unit="%",
-        scale=100.0,
-        digits=1,
-        time_exponent=-1,
+    *(
+        Metric(
+            name,
+            title,
+            column=f"{title} %",
+            maximize=True,
+            unit="%",
+            scale=100.0,
+            digits=1,
+            time_exponent=-1,
+        )
+        for name, title in (
+            ("model_flops_utilization", "MFU"),
+            ("model_flops_utilization_causal", "MFU, causal"),
+            ("hardware_flops_utilization", "HFU"),
+        )
     ),
 )
 
