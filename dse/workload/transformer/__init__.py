@@ -13,6 +13,7 @@ from dse.workload.transformer._types import (
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     FlashKernel,
@@ -21,6 +22,7 @@ from dse.workload.transformer._types import (
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -34,6 +36,7 @@ __all__ = [
     "MEGATRON_CORE",
     "NANOTRON",
     "TRANSFORMER_PROGRAMS",
+    "ContextExchange",
     "DataSharding",
     "ExpertDispatch",
     "FlashKernel",
@@ -42,6 +45,7 @@ __all__ = [
     "Parallelism",
     "Recompute",
     "RecomputeModule",
+    "Schedule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

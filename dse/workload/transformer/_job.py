@@ -18,8 +18,8 @@ from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     TransformerRuntime,
-    format_parallelism,
 )
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
 
 if TYPE_CHECKING:
