@@ -136,12 +136,9 @@ class Transfers:
         Args:
             products_s: Time of the products that make them.
         """
-        group, size = self._groups.tensor, self._activation_bytes
-        if not self._parallelism.sequence_parallel:
-            return total_cost(*[self._block_sum()] * self._blocks)
-        ops = (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
-        moved = [self._transfer(op, size, group) for op in ops]
-        return self._by_parts(total_cost(*moved * self._blocks), products_s)
+        outputs = self._activation_bytes
+        sums = total_cost(*(self._sum(size, outputs) for size in self._input_bytes))
+        return self._by_parts(sums, products_s)
 
     def tensor_weight_gradients(self, products_s: float) -> Cost:
         """Returns what the gather of the blocks' inputs adds to their weights' gradients.
@@ -151,9 +148,8 @@ class Transfers:
         """
         if not self._parallelism.sequence_parallel:
             return Cost()
-        group, size = self._groups.tensor, self._activation_bytes
-        gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
-        gathers = total_cost(*[gather] * self._blocks)
+        op, group = CollectiveOp.ALL_GATHER, self._groups.tensor
+        gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
         return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
 
     # --- context --------------------------------------------------------------------------------
