@@ -52,8 +52,13 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     work = LayerWork(problem)
     module = work.prediction_module()
     return LayerKernels(
-        [*work.layer_forward(), *module.forward],
-        [*work.layer_backward(), *module.backward, *_accumulation(problem)],
+        [*work.layer_forward(), *module.forward, *_copies(problem)],
+        [
+            *work.layer_backward(),
+            *module.backward,
+            *_accumulation(problem),
+            *_copies(problem, backward=True),
+        ],
         recomputed_kernels(problem, work),
         work.attention.core_forward(),
         work.attention.core_backward(),
@@ -72,6 +77,18 @@ def _accumulation(problem: TransformerJob) -> list[Kernel]:
         # The new gradient is read, and the sum written once more than it is anyway.
         traffic += problem.gradient_bytes + problem.precision.value_bytes
     return [Elementwise(split * traffic, 4)]
+
+
+def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
+    """Kernels that copy gathered parameters, and gradients, out of and into their buffers."""
+    parallelism = problem.parallelism
+    sharded = parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS
+    if not (sharded and problem.software.copies_parameters):
+        return []
+    value = problem.precision.value_bytes
+    traffic = 2 * value + (value + problem.gradient_bytes if backward else 0)
+    parameters = layer_parameters(problem) + _expert_parameters(problem)
+    return [Elementwise(parameters * traffic, 2 if backward else 1)]
 
 
 def sums_shards(problem: TransformerJob) -> bool:

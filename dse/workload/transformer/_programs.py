@@ -12,7 +12,10 @@ from dse.workload.transformer._types import (
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
+    MEGATRON_DEEPSPEED,
     NANOTRON,
+    TORCHTITAN,
+    TORCHTITAN_EAGER,
     TransformerRuntime,
 )
 
@@ -56,8 +59,8 @@ _PROGRAMS = (
         name="megatron_deepspeed",
         description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
         origin="Like `megatron`",
-        fitted=(_CALLS,),
-        software=MEGATRON,
+        fitted=(_CALLS, FittedValue("spread", MEGATRON_DEEPSPEED.spread, _VTRAIN)),
+        software=MEGATRON_DEEPSPEED,
     ),
     TransformerProgram(
         name="nemo",
@@ -91,8 +94,26 @@ _PROGRAMS = (
             FittedValue("calls_per_collective", NANOTRON.calls_per_collective, _NANOTRON),
             FittedValue("delay_beside_stages_s", NANOTRON.delay_beside_stages_s, _NANOTRON),
             FittedValue("delay_between_nodes_s", NANOTRON.delay_between_nodes_s, _NANOTRON),
+            FittedValue("spread", NANOTRON.spread, _NANOTRON),
         ),
         software=NANOTRON,
+    ),
+    TransformerProgram(
+        name="torchtitan",
+        description="torchtitan with FSDP2 and torch.compile of each layer",
+        origin=(
+            "Read: gradients are reduced in four bytes beside the backward pass; collectives of "
+            "tensor parallelism overlap with nothing; attention is FlashAttention-2. Counted: "
+            "bytes of an update. Assumed: compiled code is one call a kernel"
+        ),
+        software=TORCHTITAN,
+    ),
+    TransformerProgram(
+        name="torchtitan_eager",
+        description="torchtitan with FSDP2, without torch.compile",
+        origin="Like `torchtitan`, with separate elementwise kernels and PyTorch's loss",
+        fitted=(_CALLS,),
+        software=TORCHTITAN_EAGER,
     ),
     TransformerProgram(
         name="composer",

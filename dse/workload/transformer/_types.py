@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -206,6 +206,8 @@ class TransformerRuntime:
             received its input, so launches cannot run ahead of transfers between stages.
         balances_stages: Stages share the arithmetic of layers and logits; else the layers.
         tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
+        copies_parameters: Gathered parameters are copied from the buffer of their collective to
+            tensors, and gradients, in their own precision, to that of theirs.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
@@ -242,6 +244,7 @@ class TransformerRuntime:
     host_waits_for_stages: bool = False
     balances_stages: bool = False
     tensors_apart: bool = False
+    copies_parameters: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
@@ -270,6 +273,10 @@ MEGATRON = TransformerRuntime(
     flash_kernel=FlashKernel.FLASH2,
     host_waits_for_stages=True,
 )
+
+#: Megatron-DeepSpeed with the kernels and the schedule of Megatron-LM. What remains of its steps
+#: that products bind was fitted (docs/transformers.md).
+MEGATRON_DEEPSPEED = replace(MEGATRON, spread=0.09)
 
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
 #: in two bytes during the backward pass; norms, activations and the loss are fused. An update
@@ -312,6 +319,27 @@ NANOTRON = TransformerRuntime(
     host_waits_for_stages=True,
     balances_stages=True,
     tensors_apart=True,
+    spread=0.08,
+)
+
+#: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces beside the layers, the
+#: latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
+#: (28 bytes) after norm (4) and clipping (8).
+TORCHTITAN = TransformerRuntime(
+    overlap_tensor=False,
+    overlap_tensor_products=False,
+    fused_accumulation=False,
+    flash_kernel=FlashKernel.FLASH2,
+    framework_calls_per_op=1.0,
+    copies_parameters=True,
+)
+
+#: The same without `torch.compile`.
+TORCHTITAN_EAGER = replace(
+    TORCHTITAN,
+    fused_elementwise=False,
+    loss=LossKernels.TORCH,
+    framework_calls_per_op=EAGER_CALLS,
 )
 
 
