@@ -59,7 +59,7 @@ class PublishedStep:
         program: Training program in the file.
         measured_s: Published time; NaN if the run failed.
         job: What was predicted; None with a problem.
-        prediction: Its prediction; None with a problem.
+        prediction: Its prediction; None with a problem, and where the run failed.
         problem: Why it was not predicted; empty if it was.
         row: The row by column.
     """
@@ -91,6 +91,11 @@ class PublishedStep:
     def high_s(self) -> float:
         """Upper end of the 90 % interval."""
         return math.nan if self.prediction is None else self.prediction.iteration_time_p95_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank is said to fit; false with a problem."""
+        return self.job is not None and not self.job.cannot_fit()
 
     @property
     def measured_memory_bytes(self) -> float:
@@ -125,7 +130,6 @@ class PublishedStep:
 
     def document(self) -> dict[str, object]:
         """Returns the step for machines; what is not known is null."""
-        found = self.prediction
         times_s = {
             "measured_s": self.measured_s,
             "predicted_s": self.predicted_s,
@@ -142,7 +146,7 @@ class PublishedStep:
             **{name: None if math.isnan(time_s) else time_s for name, time_s in times_s.items()},
             # What the allocator gives out on the first rank.
             **{name: None if math.isnan(size) else size for name, size in sizes.items()},
-            "fits": None if found is None else found.feasible,
+            "fits": self.fits,
             "problem": self.problem,
         }
 
@@ -155,9 +159,11 @@ def published_step(row: Mapping[str, str]) -> PublishedStep:
     try:
         for recompute in kinds:
             job = published_job({**row, "recompute": recompute})
-            prediction = predict_job(job)
-            if prediction.feasible:
+            job.check()
+            if not job.cannot_fit():
                 break
+        # A run that failed has no time to compare with.
+        prediction = None if math.isnan(measured_s) else predict_job(job)
     except (DseError, ValueError) as error:
         return PublishedStep(row["case"], row["program"], measured_s, problem=str(error), row=row)
     return PublishedStep(row["case"], row["program"], measured_s, job, prediction, row=row)

@@ -10,27 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from dse import __version__
-from dse.cli import (
-    _calibrate,
-    _collective,
-    _compare,
-    _doctor,
-    _export,
-    _fit,
-    _list,
-    _model,
-    _predict,
-    _rank,
-    _recommend,
-    _replay,
-    _report,
-    _run,
-    _schema,
-    _shard,
-    _validate,
-    _whatif,
-    trace,
-)
+from dse.cli import files, job, machine, study, trace
 from dse.cli._exit import ExitCode, Terminated
 from dse.errors import DseError
 
@@ -88,25 +68,25 @@ def _global_options(
     _state["debug"] = debug
 
 
-app.command("run")(_run.run_command)
-app.command("predict")(_predict.predict_command)
-app.command("collective")(_collective.collective_command)
-app.command("shard")(_shard.shard_command)
-app.command("rank")(_rank.rank_command)
-app.command("replay")(_replay.replay_command)
-app.command("validate")(_validate.validate_command)
-app.command("report")(_report.report_command)
-app.command("recommend")(_recommend.recommend_command)
-app.command("whatif")(_whatif.whatif_command)
-app.command("compare")(_compare.compare_command)
-app.command("export")(_export.export_command)
-app.command("list")(_list.list_command)
-app.add_typer(_model.app, name="model")
-app.command("calibrate")(_calibrate.calibrate_command)
-app.command("fit")(_fit.fit_command)
+app.command("run")(study.run_command)
+app.command("predict")(job.predict_command)
+app.command("collective")(machine.collective_command)
+app.command("shard")(job.shard_command)
+app.command("rank")(job.rank_command)
+app.command("replay")(machine.replay_command)
+app.command("validate")(study.validate_command)
+app.command("report")(study.report_command)
+app.command("recommend")(study.recommend_command)
+app.command("whatif")(study.whatif_command)
+app.command("compare")(study.compare_command)
+app.command("export")(study.export_command)
+app.command("list")(files.list_command)
+app.add_typer(files.model, name="model")
+app.command("calibrate")(machine.calibrate_command)
+app.command("fit")(machine.fit_command)
 app.add_typer(trace.app, name="trace")
-app.command("schema")(_schema.schema_command)
-app.command("doctor")(_doctor.doctor_command)
+app.command("schema")(files.schema_command)
+app.command("doctor")(machine.doctor_command)
 
 
 def main() -> None:

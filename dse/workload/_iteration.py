@@ -58,7 +58,7 @@ _WORK_OF_CLASS = {
     DurationClass.EMBEDDING: "embedding lookups and updates",
     DurationClass.COMMUNICATION: "communication",
     DurationClass.HOST: "host",
-    DurationClass.COPY: "input copies",
+    DurationClass.COPY: "copies from and to the host",
     DurationClass.ATTENTION: "attention",
     DurationClass.ELEMENTWISE: "elementwise kernels",
     DurationClass.NETWORK: "network",

@@ -154,15 +154,17 @@ def memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpe
 def _hostmemory_reason(memory: tuple[MemoryAccount, ...], cluster: Cluster) -> str:
     """Returns which node's host memory is too small; empty if all fit or the size is unknown."""
     limit_bytes = cluster.host_memory_bytes
-    if limit_bytes is None or len(memory) != cluster.world_size:
+    # One account may stand for several ranks in a row, as that of a pipeline stage does.
+    ranks_each, rest = divmod(cluster.world_size, len(memory))
+    if limit_bytes is None or rest or not any(account.host_bytes for account in memory):
         return ""
     held = [0.0] * cluster.node_count
-    for rank, account in enumerate(memory):
-        held[cluster.node_of(rank)] += account.host_bytes
+    for rank in range(cluster.world_size):
+        held[cluster.node_of(rank)] += memory[rank // ranks_each].host_bytes
     fullest = int(np.argmax(held))
     if held[fullest] <= limit_bytes:
         return ""
     return (
-        f"out of host memory: tables of node {fullest} need {held[fullest] / _GIB:.1f} GiB of "
-        f"{limit_bytes / _GIB:.1f} GiB; spread them over more nodes or keep more on the devices"
+        f"out of host memory: what is kept on node {fullest} needs {held[fullest] / _GIB:.1f} GiB "
+        f"of {limit_bytes / _GIB:.1f} GiB; spread it over more nodes or keep more on the devices"
     )

@@ -7,8 +7,8 @@ import random
 
 import yaml
 
-from dse.cli._request import Request
-from dse.cli._versus import changed
+from dse.cli.job._request import Request
+from dse.cli.job._versus import changed
 from dse.machine.collectives import collective_estimate
 from dse.machine.host import host_profile_text, load_host_profile, platform_host_block
 from dse.machine.platforms import load_platform

@@ -300,7 +300,7 @@ def test_the_genetic_search_breeds_from_what_others_found():
 
 
 def test_the_listener_counts_what_is_evaluated(study):
-    from dse.cli._run import _Listener
+    from dse.cli.study._run import _Listener
 
     shown = []
     listener = _Listener(lambda done, total, remark: shown.append(done))

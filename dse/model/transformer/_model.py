@@ -60,6 +60,13 @@ class MixtureOfExperts:
         first_dense: Layers before the first one with experts.
         every: Of the layers after those, each `every`-th of the model has experts.
         dense_ffn_hidden: Inner width of layers without experts; 0 if all have them.
+        skew: Exponent of Zipf's law for the popularity of experts, which makes some ranks busier
+            by chance besides; 0 if all are alike.
+        capacity_factor: Rows that an expert takes at most, over the mean; more are dropped. None
+            if none are.
+        pads_to_capacity: Whether experts with fewer rows are filled up to that.
+        biases: Whether the products of an expert add biases.
+        limited: Whether values are limited before a gated activation, as in gpt-oss.
     """
 
     count: int
@@ -70,6 +77,11 @@ class MixtureOfExperts:
     first_dense: int = 0
     every: int = 1
     dense_ffn_hidden: int = 0
+    skew: float = 0.0
+    capacity_factor: float | None = None
+    pads_to_capacity: bool = False
+    biases: bool = False
+    limited: bool = False
 
     def at(self, layer: int) -> bool:
         """Returns whether a layer has experts; layers are counted from 0."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dse.workload.dlrm._durations import slot_durations_s
 from dse.workload.dlrm._job import DlrmJob
-from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._parameters import (
     NO_CONSTRAINTS,
     PLACEMENT_PREFIX,
     TYPE_SEPARATOR,
     DlrmParameters,
 )
-from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
-from dse.workload.dlrm._programs import DLRM_PROGRAMS, DlrmProgram
-from dse.workload.dlrm._software import DenseBottom, DlrmRuntime, HostOperators, InputPath
-from dse.workload.dlrm._wire import WireFormat, WireFormats
 from dse.workload.dlrm._workload import DlrmWorkload
+from dse.workload.dlrm.iteration._durations import slot_durations_s
+from dse.workload.dlrm.iteration._layout import build_layout
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._programs import DLRM_PROGRAMS, DlrmProgram
+from dse.workload.dlrm.program._software import DenseBottom, DlrmRuntime, HostOperators, InputPath
+from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm.scoring._scorer import PlanScorer, PlanScores
 from dse.workload.dlrm.scoring._slots import NODE_SLOTS, LayoutGraph, Slot

@@ -13,15 +13,15 @@ from dse.errors import ConfigError
 from dse.model import DataType, Optimizer
 from dse.sharding import DEFAULT_CACHE_LOAD_FACTOR, ComputeKernel, TableConstraints
 from dse.workload.dlrm._parameters import NO_CONSTRAINTS, TYPE_SEPARATOR
-from dse.workload.dlrm._programs import DLRM_PROGRAMS
-from dse.workload.dlrm._wire import WireFormats
+from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
+from dse.workload.dlrm.program._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dse.model import DlrmModel
     from dse.workload._parameters import ParameterValue
-    from dse.workload.dlrm._programs import DlrmProgram
+    from dse.workload.dlrm.program._programs import DlrmProgram
 
 
 def chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormats:

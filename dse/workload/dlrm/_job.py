@@ -18,7 +18,6 @@ from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
 from dse.workload.dlrm._joint import joint_plan
-from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._requests import (
     check_demands,
     constrained_request,
@@ -27,8 +26,9 @@ from dse.workload.dlrm._requests import (
     on_one_node,
     tables_bytes,
 )
-from dse.workload.dlrm._waiting import waiting_notes
 from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
+from dse.workload.dlrm.iteration._layout import build_layout
+from dse.workload.dlrm.iteration._waiting import waiting_notes
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
 if TYPE_CHECKING:

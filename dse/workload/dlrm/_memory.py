@@ -20,7 +20,7 @@ import numpy as np
 
 from dse.model import activation_bytes, dense_parameter_count
 from dse.workload._prediction import RESERVED, MemoryAccount
-from dse.workload.dlrm._pipelines import held_batches
+from dse.workload.dlrm.program._pipelines import held_batches
 from dse.workload.dlrm.scoring._bag_lengths import largest_input
 from dse.workload.dlrm.scoring._features import (
     HOST_STORED_COLUMN,

@@ -22,8 +22,8 @@ from dse.workload._parameters import (
     Switches,
     as_list,
 )
-from dse.workload.dlrm._pipelines import TrainPipeline
-from dse.workload.dlrm._wire import WireFormat, WireFormats
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"

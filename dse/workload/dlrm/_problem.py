@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.model import DataType
-from dse.workload.dlrm._wire import WireFormat
+from dse.workload.dlrm.program._wire import WireFormat
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
     from dse.machine.host import HostProfile
     from dse.model import DlrmModel
-    from dse.workload.dlrm._software import DlrmRuntime
+    from dse.workload.dlrm.program._software import DlrmRuntime
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from dse.workload.dlrm._parameters import (
     DlrmParameters,
     pipeline_name,
 )
-from dse.workload.dlrm._pipelines import TrainPipeline
 from dse.workload.dlrm._problem import WeightSync, make_problem
-from dse.workload.dlrm._programs import DLRM_PROGRAMS
-from dse.workload.dlrm._wire import WireFormats
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
+from dse.workload.dlrm.program._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._programs import Program
-    from dse.workload.dlrm._programs import DlrmProgram
-    from dse.workload.dlrm._software import DlrmRuntime
+    from dse.workload.dlrm.program._programs import DlrmProgram
+    from dse.workload.dlrm.program._software import DlrmRuntime
 
 #: Fewest ranks of a sharding group: with one there is nothing to shard.
 _LEAST_GROUP = 2

@@ -60,6 +60,8 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
     ):
         if getattr(parallelism, name) < 1:
             raise ConfigError(f"{name} {getattr(parallelism, name)}: expected at least 1")
+    if parallelism.expert_shards < 1:
+        raise ConfigError(f"expert_tensor {parallelism.expert_shards}: expected at least 1")
     if parallelism.world_size != cluster.world_size:
         raise ConfigError(
             f"tensor {parallelism.tensor} × pipeline {parallelism.pipeline} × context "
@@ -142,11 +144,29 @@ def _check_chunks(model: TransformerModel, world_size: int, parallelism: Paralle
 
 
 def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
-    degree, replicas = parallelism.expert, parallelism.replicas
-    if degree == 1:
-        return
+    degree, shards = parallelism.expert, parallelism.expert_tensor
     if model.experts is None:
-        raise ConfigError(f"expert {degree}: {model.name} has no experts; use expert 1")
+        for name, value in (
+            ("expert", None if degree == 1 else degree),
+            ("expert_tensor", shards),
+            ("expert_dispatch", parallelism.expert_dispatch),
+        ):
+            if value is not None:
+                rest = "use expert 1" if name == "expert" else "leave it out"
+                raise ConfigError(f"{name} {value}: {model.name} has no experts; {rest}")
+        return
+    tensor = parallelism.tensor
+    if shards is not None and shards != tensor:
+        # With whole sequences on all tensor-parallel ranks, their experts would do the same.
+        if tensor > 1 and not parallelism.sequence_parallel:
+            raise ConfigError(
+                f"expert_tensor {shards} with tensor {tensor}: ranks need their own tokens; use "
+                "sequence parallelism, or the same degree"
+            )
+        _check_divides("expert_tensor", shards, "columns of an expert", model.experts.ffn_hidden)
+    places = tensor * parallelism.replicas
+    _check_divides("expert_tensor", parallelism.expert_shards, "ranks of a pipeline stage", places)
+    replicas = places // parallelism.expert_shards
     if model.experts.count % degree or replicas % degree:
         works = next(
             value
@@ -155,8 +175,14 @@ def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
         )
         raise ConfigError(
             f"expert {degree} has to divide the {model.experts.count} experts of {model.name} and "
-            f"the {replicas} ranks of data and context parallelism; {works} does"
+            f"the {replicas} ranks of a pipeline stage with different experts; {works} does"
         )
+
+
+def _check_divides(name: str, degree: int, what: str, count: int) -> None:
+    if count % degree:
+        works = next(value for value in range(degree, 0, -1) if count % value == 0)
+        raise ConfigError(f"{name} {degree} does not divide the {count} {what}; {works} does")
 
 
 def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:

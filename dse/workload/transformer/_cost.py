@@ -20,6 +20,7 @@ class Cost(NamedTuple):
         dispatch_s: Time of the host to dispatch the kernels.
         inside_s: Exposed transfers inside a node.
         network_s: Exposed transfers between nodes.
+        host_link_s: Exposed copies to and from host memory, and updates there.
     """
 
     product_s: float = 0.0
@@ -28,6 +29,7 @@ class Cost(NamedTuple):
     dispatch_s: float = 0.0
     inside_s: float = 0.0
     network_s: float = 0.0
+    host_link_s: float = 0.0
 
     @property
     def compute_s(self) -> float:
@@ -37,7 +39,7 @@ class Cost(NamedTuple):
     @property
     def transfer_s(self) -> float:
         """Time with only a transfer running."""
-        return self.inside_s + self.network_s
+        return self.inside_s + self.network_s + self.host_link_s
 
     @property
     def device_s(self) -> float:
@@ -53,6 +55,7 @@ class Cost(NamedTuple):
             self.dispatch_s,
             self.inside_s * transfers,
             self.network_s * transfers,
+            self.host_link_s * transfers,
         )
 
 

@@ -18,11 +18,12 @@ from dse.workload.transformer._layer_costs import (
 )
 from dse.workload.transformer._memory import (
     end_parameters,
+    optimizer_parameters,
     stage_expert_parameters,
     stage_matrix_parameters,
     stage_parameters,
-    stage_shard,
 )
+from dse.workload.transformer._offload import host_update
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._tasks import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
@@ -158,11 +159,10 @@ class StepCosts:
         return cost
 
     def _optimizer(self, stage: int) -> Cost:
-        if self._parallelism.data_sharding.shards_optimizer:
-            parameters = stage_shard(self._problem, stage)
-        else:
-            parameters = sum(self._stage(stage))
-        traffic = parameters * self._software.optimizer_traffic_bytes
+        traffic = 0.0
+        if not self._parallelism.offload.optimizer:
+            traffic = optimizer_parameters(self._problem, stage)
+            traffic *= self._software.optimizer_traffic_bytes
         precision = self._problem.precision
         if precision.is_low:
             # The new weights are read, and written twice: as they are, and transposed.
@@ -170,7 +170,10 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        return times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
+        update = times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
+        if self._parallelism.offload.optimizer:
+            return total_cost(update, host_update(self._problem, stage))
+        return update
 
     # --- replicas -------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ _CLASSES = Cost(
     dispatch_s=DurationClass.HOST,
     inside_s=DurationClass.COMMUNICATION,
     network_s=DurationClass.NETWORK,
+    host_link_s=DurationClass.COPY,
 )
 
 
@@ -89,8 +90,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
     for kind, cost in zip(tasks.kinds, by_kind, strict=True):
-        kernels = cost._replace(dispatch_s=0.0, inside_s=0.0, network_s=0.0)
-        transfer = Cost(inside_s=cost.inside_s, network_s=cost.network_s)
+        kernels = Cost(*cost[:3])
+        transfer = cost._replace(**dict.fromkeys(Cost._fields[:4], 0.0))
         parts.append(Cost(dispatch_s=cost.dispatch_s))
         if kind.role.is_transfer:
             segments.append((_TRANSFER,))

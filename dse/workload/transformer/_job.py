@@ -12,9 +12,10 @@ from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
+from dse.workload.transformer._offload import check_offload
+from dse.workload.transformer._runtimes import IDEAL_RUNTIME
 from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._types import (
-    IDEAL_RUNTIME,
     TransformerRuntime,
     format_parallelism,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount
-    from dse.workload.transformer._types import Parallelism
+    from dse.workload.transformer._types import ExpertDispatch, Parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class TransformerJob(Job):
             return 4
         return software.gradient_bytes
 
+    @property
+    def expert_dispatch(self) -> ExpertDispatch:
+        """How tokens reach their experts: as asked for, else as the program does it."""
+        return self.parallelism.expert_dispatch or self.software.expert_dispatch
+
     rank_word = "stage"
 
     @property
@@ -125,6 +131,7 @@ class TransformerJob(Job):
             self.parallelism,
             balanced=self.software.balances_stages,
         )
+        check_offload(self.parallelism)
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""

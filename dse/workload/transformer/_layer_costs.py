@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer._memory import layer_parameters
+from dse.workload.transformer._offload import offloaded_layer
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer._transfers import Transfers
@@ -99,8 +100,7 @@ def sums_shards(problem: TransformerJob) -> bool:
 
 def _expert_parameters(problem: TransformerJob) -> float:
     """Parameters of a rank's experts in one layer."""
-    spread = problem.parallelism
-    return problem.model.layer_expert_parameters / (spread.tensor * spread.expert)
+    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
 
 
 class LayerCosts:
@@ -134,13 +134,14 @@ class LayerCosts:
     @cached_property
     def forward(self) -> Cost:
         """A forward pass."""
-        return total_cost(
+        cost = total_cost(
             self._forward.cost(self._dispatch_s),
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(1, self._core[0].total_s),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.experts(),
         )
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     @cached_property
     def backward(self) -> Cost:
@@ -153,17 +154,18 @@ class LayerCosts:
             self._collectives(backward=True),
             # Keys and values come around again, and their gradients.
             transfers.context(2, self._core[1].total_s),
-            transfers.experts(self._work.expert_rows),
+            transfers.experts(),
         )
         again = self._transfers_again()
-        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        cost = total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _transfers_again(self) -> Cost:
         """Returns the transfers of what a layer computes again."""
         transfers, parallelism = self._transfers, self._parallelism
         cost = Cost()
         if repeats(parallelism, RecomputeModule.EXPERTS):
-            cost = transfers.experts(self._work.expert_rows)
+            cost = transfers.experts()
         blocks = transfers.tensor_recomputed(self._forward.product_s)
         if parallelism.recompute is Recompute.FULL:
             return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))

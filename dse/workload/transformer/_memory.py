@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
-from dse.workload.transformer._recompute import chosen_layers, recomputed_modules
+from dse.workload.transformer._expert_work import ExpertWork
+from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
 from dse.workload.transformer._schedule import chunks_in_flight
 from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, RecomputeModule
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.workload.transformer._job import TransformerJob
 
 #: Bytes of a master weight and of a value of optimizer state.
@@ -37,6 +40,9 @@ _GATHERED_LAYERS = 2
 #: the total besides. Such that 90 % of the published steps of nanotron lie in their interval.
 _PASSING_SPREAD = 0.20
 _TOTAL_SPREAD = 0.03
+
+#: Offloaded layers that are on the device all the same: the one at work and the one on its way.
+_LAYERS_ON_DEVICE = 2
 
 #: Purpose whose bytes depend on micro batch and recomputation.
 ACTIVATIONS = "activations"
@@ -71,7 +77,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # Both inputs of a multi-token prediction module, before and after their norms.
     shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
-    experts, activated_rows = _expert_activation_bytes(problem, tokens)
+    experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -99,7 +105,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     return kept - sum(dropped[module] for module in modules)
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[float, float]:
+def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
     It is their input, both sides of the activation, and their output.
@@ -108,11 +114,11 @@ def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[fl
     if experts is None:
         return 0.0, 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
-    rows = tokens * experts.active * experts.imbalance
+    rows = ExpertWork(problem).rows
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
-    inner = experts.ffn_hidden / problem.parallelism.tensor
+    inner = experts.ffn_hidden / problem.parallelism.expert_shards
     return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
 
 
@@ -168,7 +174,7 @@ def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
         count * alike.model.layer_expert_parameters
         for alike, count in problem.stage_layer_jobs(stage)
     )
-    return experts / (parallelism.tensor * parallelism.expert)
+    return experts / parallelism.expert_ranks
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
@@ -176,7 +182,7 @@ def stage_shard(problem: TransformerJob, stage: int) -> float:
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.replicas
+    return shared / parallelism.replicas + experts / parallelism.expert_replicas
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -187,6 +193,13 @@ def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
         for alike, count in problem.stage_layer_jobs(stage)
     )
     return shared + stage_expert_parameters(problem, stage)
+
+
+def optimizer_parameters(problem: TransformerJob, stage: int) -> float:
+    """Returns the parameters of a stage that one rank updates."""
+    if problem.parallelism.data_sharding.shards_optimizer:
+        return stage_shard(problem, stage)
+    return stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
 
 
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
@@ -216,7 +229,12 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     if problem.precision.is_low:
         # Transformer Engine keeps the weights, and casts of them as they are and transposed.
         weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
-    activations, buffers = _activations_bytes(problem, stage), _buffers_bytes(problem)
+    activations, held_bytes = _activations_bytes(problem, stage)
+    buffers = _buffers_bytes(problem)
+    if problem.parallelism.offload.optimizer:
+        # With the gradients that its update takes in.
+        held_bytes += optimizer + optimizer_parameters(problem, stage) * problem.gradient_bytes
+        optimizer = 0.0
     parts = [
         ("weights", weights),
         ("gradients", gradients),
@@ -226,9 +244,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     ]
     if fragmented := problem.software.fragmented_share:
         parts.append((RESERVED, fragmented * (activations + buffers)))
-    account = MemoryAccount(tuple(parts))
+    account = MemoryAccount(tuple(parts), held_bytes)
     # What is kept between steps is known; how much a pass needs in between is less so.
-    passing = (activations + buffers) / account.total_bytes
+    passing = (activations + buffers) / max(1.0, account.total_bytes)
     return replace(account, spread=math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD))
 
 
@@ -239,15 +257,25 @@ def _has_buckets(problem: TransformerJob) -> bool:
     return alone and problem.software.gradient_buckets
 
 
-def _activations_bytes(problem: TransformerJob, stage: int) -> float:
+def kept_layer_bytes(problem: TransformerJob) -> float:
+    """Returns the bytes that a rank keeps of an average layer and one micro-batch.
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    share = chosen_share(problem, problem.parallelism.recompute_layers)
+    whole = layer_activation_bytes(problem, Recompute.NONE)
+    return whole + share * (layer_activation_bytes(problem, problem.parallelism.recompute) - whole)
+
+
+def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, float]:
+    """Returns the bytes on the device and those in host memory."""
     model, parallelism = problem.model, problem.parallelism
-    recompute = parallelism.recompute
-    again = sum(
-        chosen_layers(problem.chunk_layers(stage, chunk), parallelism.recompute_layers)
-        for chunk in range(parallelism.interleave)
-    )
-    share = again / max(problem.stage_layers(stage), 1)
-    chunks = chunks_in_flight(
+    recompute, chunks = parallelism.recompute, range(parallelism.interleave)
+    layers = [problem.chunk_layers(stage, chunk) for chunk in chunks]
+    again = sum(chosen_layers(count, parallelism.recompute_layers) for count in layers)
+    share = again / max(sum(layers), 1)
+    in_flight = chunks_in_flight(
         parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
     )
     kept = repeated = 0.0
@@ -257,7 +285,9 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
             less = layer_activation_bytes(alike, recompute)
             kept += count * (share * less + (1 - share) * whole)
             repeated = max(repeated, whole - less)
-    kept *= chunks / parallelism.interleave
+    kept *= in_flight / parallelism.interleave
+    gone = _offloaded_share(problem, layers, in_flight) * kept
+    kept -= gone
     if stage == 0 and model.dropout:
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
@@ -265,7 +295,23 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> float:
     # The layer that is computed again needs the rest besides; the loss is over by then.
     last = stage == parallelism.pipeline - 1
     kept += max(repeated, (1 + model.mtp_modules) * _head_bytes(problem) if last else 0.0)
-    return kept * problem.software.kept_share
+    return kept * problem.software.kept_share, gone
+
+
+def _offloaded_share(problem: TransformerJob, layers: Sequence[int], in_flight: int) -> float:
+    """Returns the share of a stage's layers in flight whose activations are in host memory.
+
+    Args:
+        problem: What is trained, where and how.
+        layers: Layers of each of the stage's chunks.
+        in_flight: Chunks of them whose activations are held at once.
+    """
+    parallelism = problem.parallelism
+    if not parallelism.offload.activations or not sum(layers):
+        return 0.0
+    chosen = sum(chosen_layers(count, parallelism.offload_layers) for count in layers)
+    held = in_flight * chosen / len(layers)
+    return max(0.0, held - _LAYERS_ON_DEVICE) / (in_flight * sum(layers) / len(layers))
 
 
 def _head_bytes(problem: TransformerJob) -> float:
@@ -276,7 +322,7 @@ def _head_bytes(problem: TransformerJob) -> float:
     # As the product makes them, and what the loss makes of them in FP32.
     per_logit = value if software.loss is LossKernels.FUSED else value + _MASTER_BYTES
     if software.copies_logits:
-        per_logit += 2 * _MASTER_BYTES
+        per_logit += _MASTER_BYTES
     inputs = 2 * value * tokens / parallelism.sequence_share * model.hidden
     return inputs + per_logit * tokens * model.vocab / parallelism.tensor
 
@@ -286,17 +332,17 @@ def _buffers_bytes(problem: TransformerJob) -> float:
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
-    if parallelism.expert > 1 and model.experts is not None:
+    if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
-        total += 2 * value * tokens * model.experts.active * model.hidden
+        total += 2 * value * ExpertWork(problem).mean_rows * model.hidden
     if parallelism.tensor > 1:
         total += problem.software.whole_sequence_buffers * value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
-            / parallelism.tensor
+            one.layer_parameters / parallelism.tensor
+            + one.layer_expert_parameters / parallelism.expert_ranks
             for one in model.layer_models
         )
         rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)

@@ -15,6 +15,7 @@ class Product(NamedTuple):
         k: Contracted length.
         batch: Independent products in one call.
         low: In the job's precision even if that is below two bytes; else in `bf16` then.
+        experts: Of a grouped product: experts whose rows make up `m`, each with its own matrix.
     """
 
     m: int
@@ -22,6 +23,7 @@ class Product(NamedTuple):
     k: int
     batch: int = 1
     low: bool = False
+    experts: int = 1
 
 
 class Elementwise(NamedTuple):
@@ -30,10 +32,12 @@ class Elementwise(NamedTuple):
     Attributes:
         traffic_bytes: Bytes read and written by all of them.
         launches: Their number.
+        separate: PyTorch's kernels, one an operator, whatever the program fuses elsewhere.
     """
 
     traffic_bytes: float
     launches: int = 1
+    separate: bool = False
 
 
 class Attention(NamedTuple):

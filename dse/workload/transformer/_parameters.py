@@ -41,8 +41,19 @@ RecomputedModules = Annotated[
 LayerCounts = Annotated[
     list[Annotated[int, Field(ge=0)]], Field(min_length=1), BeforeValidator(as_list)
 ]
+Offloads = Annotated[
+    list[Literal["none", "activations", "optimizer", "all"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
 DataShardings = Annotated[
     list[Literal["none", "zero1", "zero2", "zero3"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
+
+ExpertDispatches = Annotated[
+    list[Literal["alltoall", "allgather", "deduplicated"]],
     Field(min_length=1),
     BeforeValidator(as_list),
 ]
@@ -64,12 +75,16 @@ class TransformerParameters(ParametersBlock):
     pipeline: RankCounts = [1]
     context: RankCounts = [1]
     expert: RankCounts = [1]
+    expert_tensor: RankCounts | None = None
+    expert_dispatch: ExpertDispatches | None = None
     interleave: RankCounts = [1]
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
     recompute_modules: RecomputedModules = [""]
     recompute_layers: LayerCounts = [0]
+    offload: Offloads = ["none"]
+    offload_layers: LayerCounts = [0]
     data_sharding: DataShardings = ["none"]
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software"))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
-    EAGER_CALLS,
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
@@ -16,14 +15,15 @@ from dse.workload.transformer._types import (
     NANOTRON,
     TORCHTITAN,
     TORCHTITAN_EAGER,
-    TransformerRuntime,
 )
+from dse.workload.transformer._types import EAGER_CALLS, TransformerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
+_PEAKS = "Peak memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
 _CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
 
 
@@ -59,7 +59,7 @@ _PROGRAMS = (
         name="megatron_deepspeed",
         description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
         origin="Like `megatron`",
-        fitted=(_CALLS, FittedValue("spread", MEGATRON_DEEPSPEED.spread, _VTRAIN)),
+        fitted=(_CALLS,),
         software=MEGATRON_DEEPSPEED,
     ),
     TransformerProgram(
@@ -87,14 +87,15 @@ _PROGRAMS = (
             "Read: stages share the arithmetic of layers and logits; shapes precede what stages "
             "send, and the host waits for them; collectives of tensor parallelism overlap with "
             "gradients of weights only; gradients are reduced tensor by tensor after the last "
-            "backward pass. Counted: bytes of an update and of the loss"
+            "backward pass; gradients of two bytes exist beside the sums of four and, without "
+            "sharding, buckets of both. Counted: bytes of an update and of the loss"
         ),
         fitted=(
             _CALLS,
             FittedValue("calls_per_collective", NANOTRON.calls_per_collective, _NANOTRON),
             FittedValue("delay_beside_stages_s", NANOTRON.delay_beside_stages_s, _NANOTRON),
             FittedValue("delay_between_nodes_s", NANOTRON.delay_between_nodes_s, _NANOTRON),
-            FittedValue("spread", NANOTRON.spread, _NANOTRON),
+            FittedValue("kept_share", NANOTRON.kept_share, _PEAKS),
         ),
         software=NANOTRON,
     ),

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.workload.transformer._cost import Cost
+from dse.workload.transformer._routing import busiest_load
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
 #: Standard deviation of the logarithm of actual over expected time, by kind of model. That of
 #: products comes from their calibration.
 _SPREAD = Cost(
-    attention_s=0.08, elementwise_s=0.10, dispatch_s=0.30, inside_s=0.15, network_s=0.30
+    attention_s=0.08,
+    elementwise_s=0.10,
+    dispatch_s=0.30,
+    inside_s=0.15,
+    network_s=0.30,
+    host_link_s=0.20,
 )
 
 #: Arithmetic rate of one compute unit of the device that sustained rates and fused attention were
@@ -42,7 +48,19 @@ def model_spreads(
     efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
     if attention_spread is None:
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
+    products = math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds)
     return _SPREAD._replace(
-        product_s=math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds),
+        product_s=math.hypot(products, _routing_spread(problem)),
         attention_s=attention_spread,
     )
+
+
+def _routing_spread(problem: TransformerJob) -> float:
+    """Returns the spread of products by chance of routing, which is another in each layer."""
+    model = problem.model
+    if model.experts is None:
+        return 0.0
+    experts = model.experts.active * model.expert_parameters
+    share = experts / (experts + model.layer_matrix_parameters)
+    load = busiest_load(model.experts, problem.parallelism.expert)
+    return share * load.spread / math.sqrt(model.layers)

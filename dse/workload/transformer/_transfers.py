@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.machine.collectives import CollectiveOp
+from dse.machine.collectives import CollectiveOp, Group
+from dse.machine.kernels import exchange_estimate, places_visited
 from dse.workload.transformer._cost import Cost, exposed, total_cost
 from dse.workload.transformer._groups import Groups, estimate
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._routing import busiest_load
+from dse.workload.transformer._types import DataSharding, ExpertDispatch
 
 if TYPE_CHECKING:
-    from dse.machine.collectives import Group
+    from dse.model import MixtureOfExperts
     from dse.workload.transformer._job import TransformerJob
 
 
@@ -23,6 +25,7 @@ class Transfers:
     """
 
     def __init__(self, problem: TransformerJob, tokens: int) -> None:
+        self._problem = problem
         self._model = problem.model
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
@@ -42,6 +45,11 @@ class Transfers:
 
     # --- the model ------------------------------------------------------------------------------
 
+    @property
+    def _blocks(self) -> int:
+        """Blocks of a layer that tensor parallelism splits; experts exchange rows instead."""
+        return 2 if self._model.ffn_hidden else 1
+
     def _block_sum(self) -> Cost:
         """One sum of a block's output over tensor-parallel ranks."""
         group, size = self._groups.tensor, self._activation_bytes
@@ -53,12 +61,12 @@ class Transfers:
         )
 
     def tensor_forward(self, products_s: float) -> Cost:
-        """Returns what both blocks' sums add to a layer's forward pass.
+        """Returns what the blocks' sums add to a layer's forward pass.
 
         Args:
             products_s: Time of the layer's products, which the transfers may overlap.
         """
-        return self._by_parts(total_cost(*[self._block_sum()] * 2), products_s)
+        return self._by_parts(total_cost(*[self._block_sum()] * self._blocks), products_s)
 
     def tensor_recomputed(self, products_s: float) -> Cost:
         """Returns what they add to a repeated forward pass; nothing needs the last one's result.
@@ -66,9 +74,9 @@ class Transfers:
         Args:
             products_s: Time of the layer's products in a forward pass.
         """
-        repeated = 1 if self._software.stops_recomputing_early else 2
+        repeated = 1 if self._software.stops_recomputing_early else self._blocks
         sums = total_cost(*[self._block_sum()] * repeated)
-        return self._by_parts(sums, products_s * repeated / 2)
+        return self._by_parts(sums, products_s * repeated / self._blocks)
 
     def _by_parts(self, transfer: Cost, products_s: float) -> Cost:
         """Returns what a transfer adds to products that work on its parts one after the other.
@@ -85,7 +93,7 @@ class Transfers:
         return total_cost(transfer.scaled(transfers=alone), hidden)
 
     def tensor_backward(self, weight_gradients_s: float) -> Cost:
-        """Returns what both blocks' sums of input gradients add to a layer's backward pass.
+        """Returns what the blocks' sums of input gradients add to a layer's backward pass.
 
         With sequence parallelism the sum scatters its result, and two more transfers come: the
         gradient of each block's output is gathered, which only products on its parts can hide,
@@ -95,10 +103,11 @@ class Transfers:
             weight_gradients_s: Time of the products that make gradients of weights, which overlap
                 with what can be hidden.
         """
-        visible, hideable = Cost(), total_cost(*[self._block_sum()] * 2)
+        visible, hideable = Cost(), total_cost(*[self._block_sum()] * self._blocks)
         if self._parallelism.sequence_parallel:
             group, size = self._groups.tensor, self._activation_bytes
-            gathers = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+            gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+            gathers = total_cost(*[gather] * self._blocks)
             # The other half of the products takes these gradients in.
             visible = self._by_parts(gathers, weight_gradients_s)
         if self._software.overlap_tensor:
@@ -136,17 +145,69 @@ class Transfers:
             return sent
         return total_cost(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
 
-    def experts(self, rows: float) -> Cost:
-        """Returns rows on their way to the ranks of their experts and back.
+    def experts(self) -> Cost:
+        """Returns tokens on their way to the ranks of their experts, and what comes back.
 
         The same in both directions of a layer: results come back forward, gradients backward.
-
-        Args:
-            rows: Tokens of a micro-batch that a rank sends, each as often as it visits an expert.
+        Ranks that share every expert's matrices gather all their rows, and scatter their sums.
         """
-        size = self._value * rows * self._model.hidden / self._parallelism.sequence_share
-        exchange = self._transfer(CollectiveOp.ALL_TO_ALL, size, self._groups.experts)
-        return total_cost(exchange, exchange)
+        experts, groups = self._model.experts, self._groups
+        if experts is None:
+            return Cost()
+        spread, hidden = self._parallelism, self._value * self._model.hidden
+        own = self._tokens / spread.tensor
+        load = busiest_load(experts, spread.expert).mean
+        rows = own * experts.active * load
+        dispatch = self._problem.expert_dispatch
+        shared = spread.expert_shards * rows
+        if dispatch is ExpertDispatch.ALL_GATHER:
+            shared = own * spread.expert_ranks
+            exchange = self._gathered_and_summed(shared / spread.expert_shards, groups.experts)
+        elif dispatch is ExpertDispatch.DEDUPLICATED:
+            exchange = self._deduplicated(own * load, experts)
+        else:
+            one = self._transfer(CollectiveOp.ALL_TO_ALL, hidden * rows, groups.experts)
+            exchange = total_cost(one, one)
+        return total_cost(exchange, self._gathered_and_summed(shared, groups.expert_shards))
+
+    def _gathered_and_summed(self, rows: float, group: Group) -> Cost:
+        """Returns rows gathered by a group, and their sums scattered over it."""
+        size = self._value * self._model.hidden * rows
+        return total_cost(
+            self._transfer(CollectiveOp.ALL_GATHER, size, group),
+            self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
+        )
+
+    def _deduplicated(self, tokens: float, experts: MixtureOfExperts) -> Cost:
+        """Returns tokens sent once to every node and rank that needs them, and sums coming back.
+
+        On other nodes they go to the rank with the same place there, which hands them on inside
+        its node meanwhile, so that the slower of both ways counts.
+        """
+        group, width = self._groups.experts, self._value * self._model.hidden
+        if group.size == 1:
+            return Cost()
+        copies = places_visited(experts.count, experts.active, group.size)
+        nodes = places_visited(experts.count, experts.active, group.domains)
+        arrived, each = tokens * nodes, copies / nodes
+        sizes = {"tokens": arrived, "hidden": width / 2.0, "copies": each}
+        measured = exchange_estimate(self._cluster.device, sizes)
+        ranks = Group(1, group.ranks_per_domain)
+        inside = (
+            self._transfer(CollectiveOp.ALL_TO_ALL, width * arrived * each, ranks)
+            if measured is None or ranks.size == 1
+            else Cost(inside_s=float(measured.time_s))
+        )
+        if group.domains > 1:
+            peers = Group(
+                group.domains,
+                1,
+                group.card_sharers * group.ranks_per_domain,
+                group.domain_stride,
+            )
+            between = self._transfer(CollectiveOp.ALL_TO_ALL, width * arrived, peers)
+            inside = max(inside, between, key=lambda cost: cost.transfer_s)
+        return total_cost(inside, inside)
 
     # --- replicas -------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,25 @@ class RecomputeModule(StrEnum):
         """
         named = [RecomputeModule(name) for name in text.split("+") if name]
         return tuple(module for module in RecomputeModule if module in named)
+
+
+class Offload(StrEnum):
+    """What host memory holds instead of the device."""
+
+    NONE = "none"
+    ACTIVATIONS = "activations"
+    OPTIMIZER = "optimizer"
+    ALL = "all"
+
+    @property
+    def activations(self) -> bool:
+        """Whether activations are."""
+        return self in (Offload.ACTIVATIONS, Offload.ALL)
+
+    @property
+    def optimizer(self) -> bool:
+        """Whether the optimizer's state is, so that the host updates it."""
+        return self in (Offload.OPTIMIZER, Offload.ALL)
 
 
 class DataSharding(StrEnum):
@@ -111,6 +130,19 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class ExpertDispatch(StrEnum):
+    """How tokens reach the ranks of their experts, and results come back.
+
+    ``alltoall``: rows, one for each expert that a token visits, by NCCL. ``allgather``: all ranks
+    have all tokens, and sums are scattered. ``deduplicated``: a token goes once to every node, and
+    once to every rank inside it, that has one of its experts (DeepEP, HybridEP).
+    """
+
+    ALL_TO_ALL = "alltoall"
+    ALL_GATHER = "allgather"
+    DEDUPLICATED = "deduplicated"
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How a training step is spread over ranks, and what it recomputes.
@@ -123,7 +155,9 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
-        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
+        expert: Ranks that share the experts of a layer, each with as many of them.
+        expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
+        expert_dispatch: How tokens reach their experts; None as the program does it.
         interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
@@ -132,6 +166,9 @@ class Parallelism:
             core of attention.
         recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
             again; 0 for all.
+        offload: What host memory holds.
+        offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
+            all.
         data_sharding: What data-parallel ranks keep only a part of.
     """
 
@@ -140,12 +177,16 @@ class Parallelism:
     data: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int | None = None
+    expert_dispatch: ExpertDispatch | None = None
     interleave: int = 1
     sequence_parallel: bool = False
     micro_batch_size: int = 1
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[RecomputeModule, ...] = ()
     recompute_layers: int = 0
+    offload: Offload = Offload.NONE
+    offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
 
     @property
@@ -157,6 +198,21 @@ class Parallelism:
     def replicas(self) -> int:
         """Ranks with the same parameters before sharding: those of data and context."""
         return self.data * self.context
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that share every expert's matrices."""
+        return self.tensor if self.expert_tensor is None else self.expert_tensor
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that have all experts of a layer between them."""
+        return self.expert * self.expert_shards
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a stage with the same part of the experts."""
+        return self.tensor * self.replicas // self.expert_ranks
 
     @property
     def sequence_share(self) -> int:
@@ -193,6 +249,9 @@ class TransformerRuntime:
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
+        expert_dispatch: How tokens reach their experts.
+        fused_experts: Router, bookkeeping of the exchange, biases and limits of experts are few
+            kernels; else one for each operator, and for biases each expert.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -212,8 +271,7 @@ class TransformerRuntime:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss makes its copies of the logits in FP32 anew at each step of the
-            softmax, and the gradient of them too; else in place.
+        copies_logits: The loss keeps the logits in FP32 besides their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
@@ -236,6 +294,8 @@ class TransformerRuntime:
     sums_bf16_in_fp32: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
+    expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    fused_experts: bool = True
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -253,96 +313,6 @@ class TransformerRuntime:
     spread: float = 0.025
 
 
-#: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
-#: updates weight and two moments (24) and writes the weight in its precision (2).
-IDEAL_RUNTIME = TransformerRuntime(gradient_bytes=2, optimizer_traffic_bytes=28.0)
-
-#: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
-#: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
-#: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
-#: moments (28), and copies the weight back to its precision (6).
-MEGATRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    stops_recomputing_early=False,
-    gradient_bytes=2,
-    sums_bf16_in_fp32=True,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    host_waits_for_stages=True,
-)
-
-#: Megatron-DeepSpeed with the kernels and the schedule of Megatron-LM. What remains of its steps
-#: that products bind was fitted (docs/transformers.md).
-MEGATRON_DEEPSPEED = replace(MEGATRON, spread=0.09)
-
-#: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
-#: in two bytes during the backward pass; norms, activations and the loss are fused. An update
-#: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
-#: writes the weight in its precision (2).
-MEGATRON_CORE = TransformerRuntime(
-    gradient_bytes=2,
-    optimizer_traffic_bytes=30.0,
-    flash_kernel=FlashKernel.CURRENT,
-)
-
-#: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
-#: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
-#: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
-COMPOSER = TransformerRuntime(
-    fused_elementwise=False,
-    loss=LossKernels.TORCH,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=80.0,
-    flash_kernel=FlashKernel.TRITON,
-)
-
-
-#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
-#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
-#: and copies the weight back to its precision (6).
-NANOTRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    fused_elementwise=False,
-    fused_accumulation=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    calls_per_collective=14.3,
-    delay_beside_stages_s=210e-6,
-    delay_between_nodes_s=26e-6,
-    host_waits_for_stages=True,
-    balances_stages=True,
-    tensors_apart=True,
-    spread=0.08,
-)
-
-#: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces beside the layers, the
-#: latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
-#: (28 bytes) after norm (4) and clipping (8).
-TORCHTITAN = TransformerRuntime(
-    overlap_tensor=False,
-    overlap_tensor_products=False,
-    fused_accumulation=False,
-    flash_kernel=FlashKernel.FLASH2,
-    framework_calls_per_op=1.0,
-    copies_parameters=True,
-)
-
-#: The same without `torch.compile`.
-TORCHTITAN_EAGER = replace(
-    TORCHTITAN,
-    fused_elementwise=False,
-    loss=LossKernels.TORCH,
-    framework_calls_per_op=EAGER_CALLS,
-)
-
-
 def format_parallelism(parallelism: Parallelism) -> str:
     """Names the degrees above one, the micro-batch, and what differs from the plain step."""
     degrees = (
@@ -351,9 +321,12 @@ def format_parallelism(parallelism: Parallelism) -> str:
         ("context", parallelism.context),
         ("data", parallelism.data),
         ("expert", parallelism.expert),
+        ("expert tensor", parallelism.expert_tensor or 1),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     parts = [product] if product else []
+    if parallelism.expert_dispatch is not None:
+        parts.append(f"{parallelism.expert_dispatch} dispatch")
     if parallelism.interleave > 1:
         parts.append(f"{parallelism.interleave} virtual stages")
     parts.append(f"micro batch {parallelism.micro_batch_size}")
@@ -366,6 +339,15 @@ def format_parallelism(parallelism: Parallelism) -> str:
         if parallelism.recompute_layers:
             what += f" in {parallelism.recompute_layers} layers a stage"
         parts.append(what)
+    if parallelism.offload is not Offload.NONE:
+        held = {
+            Offload.ACTIVATIONS: "activations",
+            Offload.OPTIMIZER: "optimizer state",
+            Offload.ALL: "activations and optimizer state",
+        }[parallelism.offload]
+        if parallelism.offload_layers:
+            held += f" of {parallelism.offload_layers} layers a stage"
+        parts.append(f"{held} in host memory")
     if parallelism.data_sharding.value != "none":
         parts.append(parallelism.data_sharding.value)
     return ", ".join(parts)

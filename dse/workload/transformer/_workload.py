@@ -18,6 +18,8 @@ from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     DataSharding,
+    ExpertDispatch,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
@@ -216,18 +218,23 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
             f"divide {world_size} ranks; choose degrees whose product does"
         )
+    dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
         tensor=tensor,
         pipeline=pipeline,
         data=world_size // others,
         context=context,
         expert=degree("expert"),
+        expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
+        expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),
         recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
         recompute_layers=int(parameters.get("recompute_layers", 0)),
+        offload=Offload(str(parameters.get("offload", Offload.NONE))),
+        offload_layers=int(parameters.get("offload_layers", 0)),
         data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
     )
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:

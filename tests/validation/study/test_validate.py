@@ -1,6 +1,6 @@
 """Validating a study: choice, modes, factors, interrupts, and what the folder keeps.
 
-Times come from a rule in place of processes; real ones run in `tests/cli/test_validate.py`.
+Times come from a rule in place of processes; real ones run in `tests/cli/study/test_validate.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.workload import LaunchMode, load_workload, predict_job
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer, TrainPipeline
-from dse.workload.dlrm._dense import bucket_sizes
+from dse.workload.dlrm.iteration._dense import bucket_sizes
 from dse.workload.dlrm.solver import planning_request
 from tests.conftest import make_cluster, make_device, make_model, make_table
 

@@ -126,7 +126,7 @@ def test_host_memory_limits_a_node_where_it_is_known():
     scorer = PlanScorer(problem(limited, (TABLE, table)))
     full = predict_job(DlrmJob.scored(scorer, two))
     assert not full.feasible
-    assert "tables of node 0 need 0.5 GiB" in full.infeasible_reason
+    assert "kept on node 0 needs 0.5 GiB" in full.infeasible_reason
     assert predict_job(DlrmJob.scored(scorer, apart)).feasible
     unknown = PlanScorer(problem(make_cluster(8, 4), (TABLE, table)))
     assert predict_job(DlrmJob.scored(unknown, two)).feasible

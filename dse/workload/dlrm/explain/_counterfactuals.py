@@ -14,8 +14,8 @@ import numpy as np
 
 from dse.machine import PeakRates, changed_cluster
 from dse.machine.collectives import CollectiveOp, collective_time_s
-from dse.workload.dlrm._dense import dense_estimate
-from dse.workload.dlrm._durations import slot_durations_s
+from dse.workload.dlrm.iteration._dense import dense_estimate
+from dse.workload.dlrm.iteration._durations import slot_durations_s
 from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, Slot
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import OperatorKind
-from dse.workload.dlrm._operators import dense_buckets
-from dse.workload.dlrm._weight_sync import synced_bytes
 from dse.workload.dlrm.explain._resources import all_reduce_buckets, operators_by_name
+from dse.workload.dlrm.iteration._operators import dense_buckets
+from dse.workload.dlrm.iteration._weight_sync import synced_bytes
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
     ExchangeGroup,

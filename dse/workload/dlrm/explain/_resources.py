@@ -10,7 +10,6 @@ import numpy as np
 from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.graph import TaskKind
 from dse.workload._iteration import DurationClass
-from dse.workload.dlrm._operators import dense_buckets, stack_operators
 from dse.workload.dlrm.explain._counterfactuals import (
     KERNEL_SLOTS,
     all_reduce_sides,
@@ -18,6 +17,7 @@ from dse.workload.dlrm.explain._counterfactuals import (
     exchange_sides,
     slot_sides,
 )
+from dse.workload.dlrm.iteration._operators import dense_buckets, stack_operators
 from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.simulate import CompiledGraph, SymmetricRanks
-from dse.workload.dlrm._layout import build_layout
-from dse.workload.dlrm._operators import bottom_on_first_rank
-from dse.workload.dlrm._wire import WireFormats
+from dse.workload.dlrm.iteration._layout import build_layout
+from dse.workload.dlrm.iteration._operators import bottom_on_first_rank
+from dse.workload.dlrm.program._wire import WireFormats
 from dse.workload.dlrm.scoring._slots import EQUAL_SLOTS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.workload.dlrm._durations import lookup_durations_s
+from dse.workload.dlrm.iteration._durations import lookup_durations_s
 from dse.workload.dlrm.scoring._features import (
     SYNCED_FEATURE_COUNT,
     ExchangeGroup,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.simulate import simulate
-from dse.workload.dlrm._durations import slot_durations_s, slot_spreads
-from dse.workload.dlrm._layout import build_layout
 from dse.workload.dlrm._memory import MemoryModel
-from dse.workload.dlrm._operators import bottom_on_first_rank
+from dse.workload.dlrm.iteration._durations import slot_durations_s, slot_spreads
+from dse.workload.dlrm.iteration._layout import build_layout
+from dse.workload.dlrm.iteration._operators import bottom_on_first_rank
 from dse.workload.dlrm.scoring._compiled import CompiledLayout, FilledIteration, compile_layout
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,

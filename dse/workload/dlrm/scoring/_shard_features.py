@@ -14,7 +14,7 @@ from dse.machine.kernels import (
     unfused_embedding_work,
 )
 from dse.sharding import bag_shares, cold_part, hot_part, shard_storage
-from dse.workload.dlrm._pipelines import TrainPipeline
+from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.scoring._bag_lengths import lookup_factors
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,

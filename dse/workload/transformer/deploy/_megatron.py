@@ -12,7 +12,13 @@ from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._types import DataSharding, FlashKernel, LossKernels, Recompute
+from dse.workload.transformer._types import (
+    DataSharding,
+    ExpertDispatch,
+    FlashKernel,
+    LossKernels,
+    Recompute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,16 +46,17 @@ def _text(job: TransformerJob) -> str:
             "use a divisor of them",
         )
     lines = [
-        *_architecture(job.model),
+        *_architecture(job.model, job.expert_dispatch),
         *_attention(job),
         f"--tensor-model-parallel-size {spread.tensor}",
         f"--pipeline-model-parallel-size {spread.pipeline}",
         f"--context-parallel-size {spread.context}",
-        *([f"--expert-model-parallel-size {spread.expert}"] if job.model.experts else []),
+        *_expert_degrees(job),
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
         *_recompute(spread),
+        *_offload(spread),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
         *_kernels(job),
@@ -75,7 +82,27 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
     yield f"--recompute-num-layers {spread.recompute_layers or 1}"
 
 
-def _architecture(model: TransformerModel) -> Iterator[str]:
+def _offload(spread: Parallelism) -> Iterator[str]:
+    if spread.offload.activations:
+        if spread.pipeline > 1 or spread.recompute is not Recompute.NONE:
+            raise FORMAT.refusal(
+                "offload of activations with pipeline stages or recomputation", "use one of them"
+            )
+        if not spread.offload_layers:
+            raise FORMAT.refusal(
+                "offload of the activations of all layers", "use offload_layers below the layers"
+            )
+        yield f"--cpu-offloading-num-layers {spread.offload_layers}"
+    if spread.offload.optimizer:
+        if spread.data_sharding is not DataSharding.OPTIMIZER:
+            raise FORMAT.refusal(
+                f"offload of the optimizer with data sharding {spread.data_sharding}", "use zero1"
+            )
+        yield "--optimizer-cpu-offload"
+        yield "--use-precision-aware-optimizer"
+
+
+def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator[str]:
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
     # A model of experts alone has no block of its own; the argument is required all the same.
@@ -93,19 +120,27 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
     if model.experts is not None:
-        yield from _experts(model, model.experts)
+        yield from _experts(model, model.experts, dispatch)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
         yield "--normalization RMSNorm"
     yield from _activation(model)
-    if not model.biases:
+    # Biases of experts come with those of attention.
+    if not (model.biases or (model.experts and model.experts.biases)):
         yield "--disable-bias-linear"
     if not model.tied_embeddings:
         yield "--untie-embeddings-and-output-weights"
     if not model.dropout:
         yield "--attention-dropout 0"
         yield "--hidden-dropout 0"
+
+
+def _expert_degrees(job: TransformerJob) -> Iterator[str]:
+    if job.model.experts is not None:
+        yield f"--expert-model-parallel-size {job.parallelism.expert}"
+        if job.parallelism.expert_shards != job.parallelism.tensor:
+            yield f"--expert-tensor-parallel-size {job.parallelism.expert_shards}"
 
 
 def _heads(model: TransformerModel) -> Iterator[str]:
@@ -130,7 +165,9 @@ def _heads(model: TransformerModel) -> Iterator[str]:
             yield f"--window-attn-skip-freq {window.full_every}"
 
 
-def _experts(model: TransformerModel, experts: MixtureOfExperts) -> Iterator[str]:
+def _experts(
+    model: TransformerModel, experts: MixtureOfExperts, dispatch: ExpertDispatch
+) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
@@ -140,11 +177,24 @@ def _experts(model: TransformerModel, experts: MixtureOfExperts) -> Iterator[str
     if not all(layers):
         yield f"--moe-layer-freq {layers}".replace(", ", ",")
     yield "--moe-grouped-gemm"
-    yield "--moe-token-dispatcher-type alltoall"
+    if dispatch is ExpertDispatch.DEDUPLICATED:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-flex-dispatcher-backend hybridep"
+    else:
+        yield f"--moe-token-dispatcher-type {dispatch}"
+    if experts.capacity_factor is not None:
+        yield f"--moe-expert-capacity-factor {experts.capacity_factor:g}"
+    if experts.pads_to_capacity:
+        yield "--moe-pad-expert-input-to-capacity"
 
 
 def _activation(model: TransformerModel) -> Iterator[str]:
-    if model.gated_ffn and model.activation is Activation.SILU:
+    if model.gated_ffn and model.experts is not None and model.experts.limited:
+        # That of gpt-oss: a steeper sigmoid, one added to the other half, both limited.
+        yield "--quick-geglu"
+        yield "--glu-linear-offset 1"
+        yield "--activation-func-clamp-value 7"
+    elif model.gated_ffn and model.activation is Activation.SILU:
         yield "--swiglu"
     elif model.gated_ffn:
         raise FORMAT.refusal(f"gate with {model.activation}", "a gate with silu is `--swiglu`")
@@ -246,21 +296,30 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
+            "expert_dispatch",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
             "recompute",
             "recompute_modules",
             "recompute_layers",
+            "offload",
+            "offload_layers",
             "data_sharding",
         }
     ),
-    # A measure of the routing, not a choice.
+    # Imbalance and skew measure the routing and choose nothing.
     model=frozenset(
         {
             "experts",
             "shared_ffn_hidden",
             "imbalance",
+            "skew",
+            "capacity_factor",
+            "pads_to_capacity",
+            "biases",
+            "limited",
             "first_dense",
             "every",
             "dense_ffn_hidden",

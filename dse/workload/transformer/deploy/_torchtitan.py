@@ -164,7 +164,7 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         found["context_parallel_rotate_method"] = "alltoall"
     if spread.expert > 1:
         found["expert_parallel_degree"] = spread.expert
-        found["expert_tensor_parallel_degree"] = spread.tensor
+        found["expert_tensor_parallel_degree"] = spread.expert_shards
     found["pipeline_parallel_degree"] = spread.pipeline
     if spread.pipeline > 1:
         layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
@@ -254,6 +254,7 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
@@ -262,5 +263,5 @@ FORMAT = DeployFormat(
             "data_sharding",
         }
     ),
-    model=frozenset({"experts", "imbalance", "window"}),
+    model=frozenset({"experts", "imbalance", "skew", "biases", "limited", "window"}),
 )

@@ -27,6 +27,7 @@ TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"
 EXPERTS = "expert-parallel exchange"
 PIPELINE = "pipeline transfers"
+OFFLOAD = "copies from and to the host"
 REDUCTION = "gradient reduction"
 GATHERING = "parameter gathering"
 ACCUMULATION = "gradient accumulation"
@@ -105,6 +106,8 @@ class StepParts:
         if kind.role is Role.OPTIMIZER:
             floor_s = min(latency.elementwise_s, cost.elementwise_s)
             moving_s = cost.elementwise_s - floor_s
+            if not cost.compute_s:
+                return []
             divided = ((Resource.MEMORY, moving_s), (Resource.KERNEL_LATENCY, floor_s))
             return [Part(OPTIMIZER, TaskKind.COMPUTE, divided)]
         own = self._own_kernels(kind)
@@ -190,6 +193,7 @@ class StepParts:
             CONTEXT: context,
             EXPERTS: experts,
             PIPELINE: _less(cost, inner),
+            OFFLOAD: Cost(host_link_s=cost.host_link_s),
         }
         return [
             _transfer(group, part, latency, cost)
@@ -218,7 +222,7 @@ class StepParts:
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1:
+        if self._problem.parallelism.expert_ranks == 1:
             return Cost()
         backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
         parallelism, again = self._problem.parallelism, 0.0
@@ -227,7 +231,7 @@ class StepParts:
         whole = Cost()
         for layer, count in self._layers(kind):
             job = self._problem.layer_jobs[layer]
-            exchange = self._transfers.experts(LayerWork(job).expert_rows)
+            exchange = Transfers(job, LayerWork(job).tokens).experts()
             times = count * (1 + again)
             whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
         return whole
@@ -239,6 +243,7 @@ def _transfer(group: str, part: Cost, latency: Cost, whole: Cost) -> Part:
     levels: Iterable[tuple[Resource, float, float, float]] = (
         (Resource.LINK, part.inside_s, latency.inside_s, whole.inside_s),
         (Resource.NETWORK, part.network_s, latency.network_s, whole.network_s),
+        (Resource.HOST_LINK, part.host_link_s, latency.host_link_s, whole.host_link_s),
     )
     fixed_s = 0.0
     for resource, level_s, latency_s, whole_s in levels:
@@ -279,5 +284,7 @@ def _unlimited(problem: TransformerJob) -> TransformerJob:
                 calibrations=(),
             ),
             network=replace(cluster.network, nic_bandwidth_bytes_per_s=_FREE),
+            host_link=replace(cluster.host_link, bandwidth_bytes_per_s=_FREE),
+            host_memory_bandwidth_bytes_per_s=None,
         ),
     )

@@ -13,15 +13,17 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
-from dse.model import Activation, AttentionKind, NormKind, load_model
+from dse.model import Activation, AttentionKind, MixtureOfExperts, NormKind, load_model
 from dse.workload import LaunchMode
 from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
@@ -208,7 +210,23 @@ TABLE = [
     (
         "--swiglu",
         "Use gated linear units and SiLU activation instead of default gelu",
-        lambda job: job.model.gated_ffn,
+        lambda job: job.model.gated_ffn and not (job.model.experts and job.model.experts.limited),
+    ),
+    (
+        "--quick-geglu",
+        "Use quick geglu activation instead of default gelu",
+        lambda job: job.model.experts is not None and job.model.experts.limited,
+    ),
+    (
+        "--glu-linear-offset",
+        "Offset term in the GLU activation function: activation_func(x[0]) * (x[1] + offset).",
+        lambda job: 1 if job.model.experts and job.model.experts.limited else None,
+    ),
+    (
+        "--activation-func-clamp-value",
+        "Clamp the output of the linear_fc1 in the activation function. Only used when "
+        "activation_func is quick_gelu.",
+        lambda job: 7 if job.model.experts and job.model.experts.limited else None,
     ),
     (
         "--squared-relu",
@@ -223,7 +241,7 @@ TABLE = [
     (
         "--disable-bias-linear",
         "Disable bias in the linear layers",
-        lambda job: not job.model.biases,
+        lambda job: not job.model.biases and not (job.model.experts and job.model.experts.biases),
     ),
     (
         "--untie-embeddings-and-output-weights",
@@ -280,7 +298,28 @@ TABLE = [
     (
         "--moe-token-dispatcher-type",
         "The type of token dispatcher to use. The default is 'allgather'.",
-        lambda job: "alltoall" if job.model.experts else None,
+        lambda job: (
+            {"deduplicated": "flex"}.get(job.expert_dispatch, str(job.expert_dispatch))
+            if job.model.experts
+            else None
+        ),
+    ),
+    (
+        "--moe-flex-dispatcher-backend",
+        "The backend to use for flex token dispatcher. The default is 'deepep'.",
+        lambda job: (
+            "hybridep" if job.model.experts and job.expert_dispatch == "deduplicated" else None
+        ),
+    ),
+    (
+        "--moe-expert-capacity-factor",
+        "The capacity factor for each expert, None means no token will be dropped.",
+        lambda job: job.model.experts.capacity_factor if job.model.experts else None,
+    ),
+    (
+        "--moe-pad-expert-input-to-capacity",
+        "Pads the input for each expert to match the expert capacity length.",
+        lambda job: job.model.experts is not None and job.model.experts.pads_to_capacity,
     ),
     (
         "--tensor-model-parallel-size",
@@ -301,6 +340,16 @@ TABLE = [
         "--expert-model-parallel-size",
         "Degree of expert model parallelism.",
         lambda job: job.parallelism.expert if job.model.experts else None,
+    ),
+    (
+        "--expert-tensor-parallel-size",
+        "Degree of expert model parallelism. Default is None, which will be set to the value of "
+        "--tensor-model-paralle-size.",
+        lambda job: (
+            job.parallelism.expert_tensor
+            if job.parallelism.expert_tensor not in (None, job.parallelism.tensor)
+            else None
+        ),
     ),
     (
         "--micro-batch-size",
@@ -371,6 +420,21 @@ TABLE = [
             if job.parallelism.recompute is Recompute.FULL
             else None
         ),
+    ),
+    (
+        "--cpu-offloading-num-layers",
+        "The number of Transformer layers to offload to CPU.",
+        lambda job: job.parallelism.offload_layers or None,
+    ),
+    (
+        "--optimizer-cpu-offload",
+        "Offload optimizer state to CPU.",
+        lambda job: job.parallelism.offload.optimizer,
+    ),
+    (
+        "--use-precision-aware-optimizer",
+        "Use the precision-aware optimizer in TransformerEngine (demanded by the above)",
+        lambda job: job.parallelism.offload.optimizer,
     ),
     (
         "--recompute-modules",
@@ -492,11 +556,30 @@ JOBS = {
         recompute=Recompute.SELECTIVE,
         recompute_modules=(RecomputeModule.NORMS, RecomputeModule.EXPERT_ACTIVATION),
     ),
+    "offloaded": job(
+        "llama3_8b",
+        data=8,
+        offload=Offload.ALL,
+        offload_layers=4,
+        data_sharding=DataSharding.OPTIMIZER,
+    ),
     "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
     "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
+    "folded": job(
+        replace(
+            load_model("mixtral_8x7b"),
+            experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
+        ),
+        tensor=2,
+        data=4,
+        sequence_parallel=True,
+        expert=8,
+        expert_tensor=1,
+        expert_dispatch=ExpertDispatch.ALL_TO_ALL,
+    ),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
     "deepseek": job(
@@ -547,6 +630,15 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "data": 8,
             "recompute": Recompute.SELECTIVE,
             "recompute_layers": 2,
+        },
+        {"model": "llama3_8b", "data": 8, "offload": Offload.ACTIVATIONS},
+        {"model": "llama3_8b", "data": 8, "offload": Offload.OPTIMIZER},
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "offload": Offload.ACTIVATIONS,
+            "offload_layers": 4,
+            "recompute": Recompute.FULL,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},

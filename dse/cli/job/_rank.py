@@ -1,0 +1,130 @@
+"""`dse rank`: plans in order of their predicted iteration time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import (
+    BatchOption,
+    JsonOption,
+    LaunchOption,
+    LinkOption,
+    NetworkOption,
+    PlatformOption,
+    PrecisionOption,
+    PriceBasisOption,
+    PriceProviderOption,
+    ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
+    SetOption,
+    SyncIntervalOption,
+    TableTypeOption,
+    TrainPipelineOption,
+    WireOption,
+    price_basis,
+)
+
+if TYPE_CHECKING:
+    from dse._terminal import Console
+
+
+def rank_command(
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
+    model: Annotated[str, typer.Option("--model", help="Model name or YAML file.")],
+    platform: PlatformOption,
+    global_batch_size: BatchOption,
+    link: LinkOption = "",
+    network: NetworkOption = "",
+    precision: PrecisionOption = "",
+    launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
+    program: ProgramOption = "",
+    changes: SetOption = None,
+    basis: PriceBasisOption = "",
+    provider: PriceProviderOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Order sharding plans by predicted iteration time; plans that do not fit come last."""
+    from dataclasses import replace
+
+    from dse.cli._output import emit
+    from dse.cli.job._predictions import (
+        change_fields,
+        change_remarks,
+        prediction_fields,
+        program_fields,
+    )
+    from dse.cli.job._request import Request, open_job
+    from dse.report.console import line
+    from dse.report.terminal import RankingRow, print_ranking
+    from dse.workload import compare_jobs, explain_job, predict_job
+
+    request = Request(
+        model=model,
+        platform=platform,
+        world_size=1,
+        global_batch_size=global_batch_size,
+        link=link,
+        network=network,
+        precision=precision,
+        program=program,
+        launch=launch,
+        train_pipeline=train_pipeline,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=wire,
+        table_data_type=table_data_type,
+        price_basis=price_basis(basis) if basis else "",
+        price_provider=provider,
+        overrides=tuple(changes or ()),
+    )
+    # A plan names the ranks of a sharding group; one rank is enough to read it.
+    reader = open_job(replace(request, replicas=None))
+    opened = {1: reader}
+    scored = []
+    for path in plans:
+        plan = reader.job.read_plan(path)
+        if plan.world_size not in opened:
+            ranks = plan.world_size * (replicas or 1)
+            opened[plan.world_size] = open_job(replace(request, world_size=ranks))
+        found = opened[plan.world_size]
+        job = found.job.with_plan(plan, str(path))
+        scored.append((str(path), predict_job(job, found.quote), job))
+    scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
+    best = scored[0][2]
+    rows = [
+        RankingRow(name, prediction, tie=job is not best and compare_jobs(best, job).tie)
+        for name, prediction, job in scored
+    ]
+    ranking = [
+        {
+            "rank": place,
+            "plan": row.name,
+            "tie_with_best": row.tie,
+            "bound_by": explain_job(job).bound_by,
+            **prediction_fields(row.prediction, job),
+        }
+        for place, (row, (_, _, job)) in enumerate(zip(rows, scored, strict=True), start=1)
+    ]
+    document = {
+        **program_fields(reader.program),
+        **change_fields(reader.changes),
+        "ranking": ranking,
+    }
+
+    def show(console: Console) -> None:
+        print_ranking(rows, console)
+        for remark in change_remarks(reader.changes):
+            line(console, remark)
+
+    emit(document, show, as_json=as_json)

@@ -1,0 +1,218 @@
+"""`dse shard`: the best sharding plan, with a bound on what is possible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._exit import ExitCode
+from dse.cli._options import (
+    BatchOption,
+    HotRowsOption,
+    JsonOption,
+    LaunchOption,
+    LinkOption,
+    ModelArgument,
+    NetworkOption,
+    PlatformOption,
+    PrecisionOption,
+    PriceBasisOption,
+    PriceProviderOption,
+    ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
+    SeedOption,
+    SetOption,
+    SyncIntervalOption,
+    TableTypeOption,
+    TrainPipelineOption,
+    WireOption,
+    WorldSizeOption,
+    listed,
+    price_basis,
+)
+
+if TYPE_CHECKING:
+    from dse._terminal import Console
+    from dse.sharding import TableConstraints
+
+
+def shard_command(
+    model: ModelArgument,
+    platform: PlatformOption,
+    world_size: WorldSizeOption,
+    global_batch_size: BatchOption,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.")] = None,
+    types: Annotated[
+        str, typer.Option("--types", help="Comma-separated sharding types; all by default.")
+    ] = "",
+    allow_uvm: Annotated[
+        bool, typer.Option("--allow-uvm", help="Tables may live in host memory.")
+    ] = False,
+    constraints: Annotated[
+        Path | None, typer.Option("--constraints", help="YAML or JSON file, by table.")
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option("--pin", metavar="TABLE=RANK", help="Only these ranks; may be repeated."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="TABLE=TYPE,...",
+            help="Only these sharding types and compute kernels; may be repeated.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--time-limit", help="Seconds of search, without the bound; unlimited by default."
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    link: LinkOption = "",
+    network: NetworkOption = "",
+    precision: PrecisionOption = "",
+    launch: LaunchOption = "",
+    train_pipeline: TrainPipelineOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
+    hot_rows: HotRowsOption = None,
+    table_data_type: TableTypeOption = "",
+    program: ProgramOption = "",
+    changes: SetOption = None,
+    basis: PriceBasisOption = "",
+    provider: PriceProviderOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
+    from dse._files import write_atomically
+    from dse.cli._output import emit
+    from dse.cli._progress import progress
+    from dse.cli.job._predictions import (
+        change_fields,
+        change_remarks,
+        of_every_rank,
+        prediction_fields,
+        program_fields,
+    )
+    from dse.cli.job._request import Request, open_job
+    from dse.errors import InfeasibleError
+    from dse.report.console import line
+    from dse.report.terminal import ShardingView, print_sharding
+    from dse.sharding import plan_to_json
+    from dse.workload import explain_job, predict_job
+
+    table_constraints = _constraints(constraints, pin or [], allow or [])
+    allowed_types = _types(types)
+    request = Request(
+        model=model,
+        platform=platform,
+        world_size=world_size,
+        global_batch_size=global_batch_size,
+        link=link,
+        network=network,
+        precision=precision,
+        program=program,
+        launch=launch,
+        train_pipeline=train_pipeline,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=wire,
+        hot_rows=hot_rows,
+        table_data_type=table_data_type,
+        price_basis=price_basis(basis) if basis else "",
+        price_provider=provider,
+        overrides=tuple(changes or ()),
+    )
+    opened = open_job(request)
+    name = opened.workload.name
+    try:
+        with progress(f"planning {name} on {world_size:,} ranks"):
+            solution = opened.job.solve(
+                allowed_types=allowed_types,
+                constraints=table_constraints,
+                allow_uvm=allow_uvm,
+                time_limit_s=time_limit,
+                seed=seed,
+            )
+    except InfeasibleError as error:
+        from dse._terminal import visible
+
+        for text in str(error).splitlines():
+            typer.echo(f"infeasible: {visible(text)}", err=True)
+        raise typer.Exit(ExitCode.FAILED) from None
+    job = opened.job.with_plan(solution.plan, solution.planner)
+    prediction, explanation = predict_job(job, opened.quote), explain_job(job)
+    plan_text = plan_to_json(solution.plan, name)
+    if out is not None:
+        write_atomically(out, plan_text)
+    document = {
+        "model": name,
+        "platform": opened.platform.name,
+        "world_size": world_size,
+        "global_batch_size": global_batch_size,
+        **program_fields(opened.program),
+        **change_fields(opened.changes),
+        **prediction_fields(prediction, job),
+        "bound_by": explanation.bound_by,
+        "iteration_time_s": solution.iteration_time_s,
+        "lower_bound_s": solution.lower_bound_s,
+        "gap": solution.gap,
+        "planning_time_s": solution.planning_time_s,
+        "bound_time_s": solution.bound_time_s,
+        "plans_scored": solution.plans_scored,
+        "planner": solution.planner,
+        "ties": solution.ties,
+        "iteration_time_without_hot_rows_s": solution.time_without_hot_rows_s,
+        "fits": solution.fits,
+        "peak_memory_bytes": solution.peak_memory_bytes,
+        "host_memory_bytes_per_rank": of_every_rank(
+            [memory.host_bytes for memory in prediction.memory], job
+        ),
+        "plan": json.loads(plan_text),
+    }
+    view = ShardingView(
+        solution,
+        prediction,
+        tuple(rank.movable_s for rank in explanation.ranks),
+        opened.platform.cluster(world_size).host_memory_bytes,
+    )
+
+    def show(console: Console) -> None:
+        print_sharding(view, console)
+        for remark in change_remarks(opened.changes):
+            line(console, remark)
+        if out is not None:
+            line(console, f"plan: {out}")
+
+    emit(document, show, as_json=as_json)
+
+
+def _constraints(
+    file: Path | None, pins: list[str], allowed: list[str]
+) -> tuple[TableConstraints, ...]:
+    from dse.sharding import parse_allow, parse_pin, read_constraints
+
+    written = read_constraints(file) if file is not None else ()
+    return (*written, *map(parse_pin, pins), *map(parse_allow, allowed))
+
+
+def _types(text: str) -> tuple[str, ...] | None:
+    """Returns the names of sharding types; None for all."""
+    from dse._suggest import hint
+    from dse.errors import ConfigError
+    from dse.sharding import ShardingType
+
+    names, known = listed(text), [kind.value for kind in ShardingType]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--types: unknown sharding type `{name}`; {hint(name, known)}")
+    return names or None

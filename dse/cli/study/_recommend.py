@@ -1,0 +1,237 @@
+"""`dse recommend`: the cheapest or fastest configuration for a goal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._exit import ExitCode
+from dse.cli._options import (
+    JsonOption,
+    KernelsOption,
+    LaunchOption,
+    LinkOption,
+    ModelArgument,
+    NetworkOption,
+    PriceBasisOption,
+    PriceProviderOption,
+    ProgramOption,
+    ReplicaPlacementOption,
+    ReplicasOption,
+    SeedOption,
+    SetOption,
+    SyncIntervalOption,
+    TableTypeOption,
+    WireOption,
+    joined,
+    listed,
+    member,
+    price_basis,
+    quantity,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    from dse._terminal import Console
+    from dse.search.recommend import Recommendation, Solved
+
+
+def recommend_command(
+    model: ModelArgument,
+    target: Annotated[
+        str,
+        typer.Option("--target", help="Cheapest that reaches this throughput: `10M samples/s`."),
+    ] = "",
+    deadline: Annotated[
+        str, typer.Option("--deadline", help="Cheapest that trains --samples in time: `3h`.")
+    ] = "",
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            help="Fastest that trains --samples for the money, `500USD`; or fastest machines for "
+            "at most so much an hour, `100USD/h`.",
+        ),
+    ] = "",
+    samples: Annotated[
+        str, typer.Option("--samples", help="Samples of the whole job: `4.2G`.")
+    ] = "",
+    platforms: Annotated[
+        str,
+        typer.Option(
+            "--platforms", help="Comma-separated names or files; by default all with a price."
+        ),
+    ] = "",
+    world_sizes: Annotated[
+        str,
+        typer.Option("--world-sizes", help="Numbers of ranks: `8,16`; powers of two up to 64."),
+    ] = "",
+    batch_sizes: Annotated[
+        str,
+        typer.Option(
+            "--batch-sizes",
+            help="Global batches: `32768,65536`; by default the model's own and its doubles, up "
+            "to eight times that.",
+        ),
+    ] = "",
+    precisions: Annotated[
+        str, typer.Option("--precisions", help="Such as `tf32,fp16`; the model's own.")
+    ] = "",
+    basis: PriceBasisOption = "on_demand",
+    provider: PriceProviderOption = "",
+    confidence: Annotated[
+        str,
+        typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
+    ] = "50 %",
+    launch: LaunchOption = "",
+    replicas: ReplicasOption = None,
+    replica_placement: ReplicaPlacementOption = "",
+    sync_interval: SyncIntervalOption = None,
+    wire: WireOption = "",
+    table_data_type: TableTypeOption = "",
+    compute_kernels: KernelsOption = "",
+    program: ProgramOption = "",
+    link: LinkOption = "",
+    network: NetworkOption = "",
+    changes: SetOption = None,
+    seed: SeedOption = 0,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the plan of the answer as JSON.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
+    from dse._files import write_atomically
+    from dse.cli._output import emit
+    from dse.cli._progress import progress
+    from dse.config import UnitKind
+    from dse.machine import Precision
+    from dse.report.console import line
+    from dse.report.terminal import print_recommendation
+    from dse.search.recommend import RecommendOptions, parse_goal, recommend
+    from dse.workload import load_workload
+
+    workload = load_workload(model)
+    goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
+    options = RecommendOptions(
+        platforms=listed(platforms),
+        world_sizes=whole_numbers("--world-sizes", world_sizes),
+        batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
+        precisions=tuple(member(Precision, name, "--precisions") for name in listed(precisions)),
+        price_basis=price_basis(basis),
+        price_provider=provider,
+        confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
+        seed=seed,
+        program=program,
+        link=link,
+        network=network,
+        launch=launch,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=wire,
+        table_data_type=table_data_type,
+        compute_kernels=joined(compute_kernels),
+        overrides=tuple(changes or ()),
+    )
+    with progress("looking", quiet=as_json) as display:
+        found = recommend(workload, goal, options, progress=display)
+    written = export if found.answer is not None else None
+    if written is not None and found.answer is not None:
+        write_atomically(written, _plan(found.answer, workload.name))
+
+    def show(console: Console) -> None:
+        print_recommendation(found, console)
+        if written is not None:
+            line(console, f"plan: {written}")
+
+    emit(_document(found), show, as_json=as_json)
+    if found.answer is None:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _plan(solved: Solved, model_name: str) -> str:
+    from dse.workload import workload_kind
+
+    configuration = solved.configuration
+    return workload_kind(configuration.kind).deployment(configuration, model_name)
+
+
+def _document(found: Recommendation) -> dict[str, object]:
+    from dse.cli.job._predictions import program_fields
+    from dse.search.recommend import Verdict
+
+    return {
+        "model": found.model,
+        **program_fields(found.program or None),
+        "goal": found.goal.words,
+        "confidence": found.confidence,
+        "answer": found.answer and _solved(found, found.answer),
+        "sure": found.sure and _solved(found, found.sure),
+        "own_batch": found.own_batch and _solved(found, found.own_batch),
+        "runners_up": [_solved(found, solved) for solved in found.runners_up],
+        "closest": found.closest and _solved(found, found.closest),
+        "limit": found.limit,
+        "advice": found.advice,
+        "model_batch_size": found.model_batch_size or None,
+        "space": list(found.space),
+        "unpriced": [
+            {
+                "platform": one.platform,
+                "world_sizes": list(one.world_sizes) or None,
+                "reason": one.reason,
+            }
+            for one in found.unpriced
+        ],
+        "configurations": len(found.judgements),
+        "solved": found.solved,
+        "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
+        "undecided": [
+            {
+                "configuration": judgement.option.words,
+                "price_usd_per_hour": judgement.option.price_usd_per_hour,
+                "best_found_samples_per_s": judgement.solved and judgement.solved.throughput_per_s,
+                "bound_samples_per_s": judgement.bound_per_s,
+            }
+            for judgement in found.undecided_better
+        ],
+    }
+
+
+def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
+    import json
+
+    from dse.cli.job._predictions import offer_fields
+    from dse.report.terminal import samples_of
+    from dse.search.recommend import job_cost_usd
+
+    option, prediction = solved.option, solved.prediction
+    samples = samples_of(found.goal)
+    job = None
+    if samples is not None:
+        cost = job_cost_usd(samples, solved.throughput_per_s, option.price_usd_per_hour)
+        job = {"duration_s": samples / solved.throughput_per_s, "cost_usd": cost}
+    return {
+        "platform": option.platform,
+        "world_size": option.world_size,
+        "global_batch_size": option.global_batch_size,
+        "precision": option.precision.value,
+        "network": prediction.network or None,
+        "price_usd_per_hour": option.price_usd_per_hour,
+        "rented": prediction.rented or None,
+        "offer": option.offer and offer_fields(option.offer),
+        "throughput_samples_per_s": solved.throughput_per_s,
+        "iteration_time_s": prediction.iteration_time_s,
+        "iteration_time_p5_s": prediction.iteration_time_p5_s,
+        "iteration_time_p95_s": prediction.iteration_time_p95_s,
+        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
+        "bound_samples_per_s": solved.bound_per_s,
+        "is_bound": found.is_bound,
+        "bound_by": prediction.bound_text,
+        "probability": solved.probability(found.goal),
+        "job": job,
+        "planner": solved.planner,
+        "plan": json.loads(_plan(solved, found.model)),
+    }

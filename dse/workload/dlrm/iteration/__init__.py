@@ -1,0 +1,1 @@
+"""One iteration: its tasks, their order, and how long each of them takes."""

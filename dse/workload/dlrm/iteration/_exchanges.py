@@ -1,0 +1,182 @@
+"""Durations of exchanges between ranks that hold different amounts, in one step or in two.
+
+In one step every rank sends to every other one, and partial sums go round in a ring. In two steps
+(HugeCTR's hierarchical exchange) the ranks of each node first exchange inside, so that each has
+what its node holds for the ranks of its own place in all nodes; then these exchange. Every rank
+sends one message to each node instead of one to each rank, and the cards of a node send the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.machine.collectives import (
+    CollectiveOp,
+    Group,
+    all_to_all_v_time_s,
+    collective_time_s,
+)
+from dse.workload.dlrm.iteration._operators import dense_buckets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dse.machine import Cluster
+    from dse.workload.dlrm._problem import DlrmProblem
+
+
+def node_group(cluster: Cluster) -> Group:
+    """Returns the group of one exchange between nodes: one rank of every node, all at once."""
+    world = Group.world(cluster)
+    return replace(world, ranks_per_domain=1, card_sharers=cluster.whole.domain_size)
+
+
+def all_to_all_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of an all-to-all, in which rank `r` deals `held_bytes[r]` out evenly.
+
+    The same volumes flow in the input exchange, only backwards, so one formula serves both.
+
+    Args:
+        problem: Everything but the plan.
+        held_bytes: Shape `(ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    cluster = problem.cluster
+    nodes, local = cluster.domain_count, cluster.domain_size
+    by_node = held_bytes.reshape(nodes, local, -1)
+    node_total = by_node.sum(axis=1)
+    if not _has_two_steps(problem):
+        return _direct_s(cluster, held_bytes, by_node, node_total)
+    sent = held_bytes.max(axis=0) * (local - 1) / local
+    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
+    nothing = np.zeros_like(sent)
+    inside_s = all_to_all_v_time_s(
+        cluster, np.maximum(sent, received), nothing, nothing, Group.domain(cluster)
+    )
+    return inside_s + between_nodes_s(cluster, node_total / local)
+
+
+def _direct_s(
+    cluster: Cluster,
+    held_bytes: NDArray[np.float64],
+    by_node: NDArray[np.float64],
+    node_total: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Time of an all-to-all in one step.
+
+    Args:
+        cluster: The cluster.
+        held_bytes: Shape `(ranks, candidates)`.
+        by_node: The same of shape `(nodes, ranks of a node, candidates)`.
+        node_total: Its sums over ranks; shape `(nodes, candidates)`.
+    """
+    ranks, local = cluster.world_size, cluster.domain_size
+    total = node_total.sum(axis=0)
+    most_held = held_bytes.max(axis=0)
+    # Inside the node: sent to the others, or received from the others.
+    sent = most_held * (local - 1) / ranks
+    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
+    local_bytes = np.maximum(sent, received)
+    remote_ranks = ranks - local
+    if not remote_ranks:
+        nothing = np.zeros_like(total)
+        return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
+    received_remote = (total - node_total).max(axis=0) / ranks
+    remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
+    node_remote_bytes = np.maximum(
+        node_total.max(axis=0) * remote_ranks / ranks, local * received_remote
+    )
+    return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
+
+
+def all_reduce_s(problem: DlrmProblem, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of reducing gradients of replicated tables and hot rows over all ranks.
+
+    Where they share the buffer of the dense gradients, it is what they add to its all-reduce.
+
+    Args:
+        problem: Everything but the plan.
+        nbytes: Bytes of the gradients, any shape.
+
+    Returns:
+        Seconds, in the same shape.
+    """
+    cluster = problem.cluster.whole
+    dense = 0
+    if problem.software.joint_all_reduce:
+        dense = sum(size for size, _ in dense_buckets(problem))
+    together_s, dense_s = (
+        collective_time_s(cluster, CollectiveOp.ALL_REDUCE, size)
+        for size in (dense + nbytes, dense)
+    )
+    return np.where(nbytes > 0, together_s - dense_s, 0.0)
+
+
+def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of reducing and scattering partial sums that all ranks hold.
+
+    In two steps the sums of a node are sent to all nodes, and added up where they arrive.
+
+    Args:
+        problem: Everything but the plan.
+        held_bytes: Partial sums of the whole batch, the same on all ranks; shape
+            `(ranks, candidates)`.
+
+    Returns:
+        Seconds; shape `(ranks, candidates)`.
+    """
+    cluster = problem.cluster
+    if not _has_two_steps(problem):
+        return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes)
+    local = cluster.domain_size
+    between_s = between_nodes_s(cluster, held_bytes[::local] / local)
+    return reduce_inside_s(cluster, held_bytes) + between_s
+
+
+def reduce_inside_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of reducing and scattering partial sums among the ranks of each node.
+
+    Args:
+        cluster: The cluster.
+        held_bytes: Partial sums of the whole batch on each rank, any shape.
+
+    Returns:
+        Seconds, in the same shape.
+    """
+    group = Group.domain(cluster)
+    return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes, group)
+
+
+def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the time of the second step: each rank deals its part to its like in all nodes.
+
+    Args:
+        cluster: The cluster.
+        held_bytes: What each rank of a node holds for the whole batch; shape
+            `(nodes, candidates)`.
+
+    Returns:
+        Seconds; shape `(candidates,)`.
+    """
+    nodes = cluster.domain_count
+    if nodes == 1:
+        return np.zeros(held_bytes.shape[1])
+    sent = held_bytes.max(axis=0) * (nodes - 1) / nodes
+    received = (held_bytes.sum(axis=0) - held_bytes).max(axis=0) / nodes
+    remote_bytes = np.maximum(sent, received)
+    return all_to_all_v_time_s(
+        cluster,
+        np.zeros_like(remote_bytes),
+        remote_bytes,
+        remote_bytes,
+        node_group(cluster),
+    )
+
+
+def _has_two_steps(problem: DlrmProblem) -> bool:
+    return problem.software.hierarchical_exchange and problem.cluster.domain_count > 1

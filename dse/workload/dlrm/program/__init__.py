@@ -1,0 +1,1 @@
+"""Training programs of recommendation models: what they do, and in which formats."""

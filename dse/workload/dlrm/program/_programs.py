@@ -1,0 +1,346 @@
+"""Training programs of recommendation models, with the origin of every figure.
+
+What a program does is *read* from its sources where they are open (where the bottom MLP runs, what
+is fused, how gradients of rows are carried) or *counted* (passes over rows, kernels). What can be
+neither is *fitted*, always on all published cases of that program together, never on one case; the
+page `docs/method.md` lists all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dse.machine.kernels import FBGEMM, EmbeddingKernels
+from dse.workload._launch import LaunchMode
+from dse.workload._programs import IDEAL, FittedValue, Program
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._software import (
+    IDEAL_RUNTIME,
+    DenseBottom,
+    DlrmRuntime,
+    HostOperators,
+    InputPath,
+)
+from dse.workload.dlrm.program._wire import WireFormat, WireFormats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dse.machine import Precision
+
+#: TorchRec converts for the wire by kernels of their own (`QuantizedCommCodec`).
+_CONVERTED = WireFormats(codec=True)
+
+#: Passes over a four-byte row by a cast between it and half precision: four bytes and two.
+_CAST_PASSES = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class DlrmProgram(Program):
+    """A training program of recommendation models.
+
+    Attributes:
+        software: How it is written, in four-byte arithmetic.
+        casts_rows: Under mixed precision, pooled rows and their gradients are cast by kernels of
+            their own.
+        narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
+            the precision of the products.
+        replicates: Whether it has 2D parallelism: several sharding groups with copies of the
+            tables.
+        looks_ahead: Whether it has pipelines besides `base` and `sparse_dist`.
+        chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
+    """
+
+    software: DlrmRuntime = IDEAL_RUNTIME
+    casts_rows: bool = False
+    narrow_gradients: bool = False
+    replicates: bool = False
+    looks_ahead: bool = False
+    chooses_wire: bool = False
+
+    def software_for(self, precision: Precision) -> DlrmRuntime:
+        """Returns the program in a precision of the dense part.
+
+        Under mixed precision, pooled values travel in two bytes, unless the program converts for
+        the wire by kernels of its own, which mixed precision leaves alone. Gradients of replicated
+        rows travel in two bytes where the program replicates hot rows.
+        """
+        if precision.value_bytes == 4:
+            return self.software
+        kernels = self.software.embedding
+        if self.casts_rows:
+            kernels = replace(
+                kernels,
+                forward_row_passes=kernels.forward_row_passes + _CAST_PASSES,
+                backward_row_passes=kernels.backward_row_passes + _CAST_PASSES,
+            )
+        software = replace(
+            self.software,
+            replicated_gradient_bytes=precision.value_bytes if self.narrow_gradients else 4,
+            embedding=kernels,
+        )
+        if software.wire.codec:
+            return software
+        return replace(software, wire=WireFormats.of(WireFormat(precision.value)))
+
+
+#: A bucket that holds all dense gradients.
+_ONE_BUFFER_BYTES = 2**62
+
+_HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
+_DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
+_TFDE = "7 published iteration times of the synthetic models tiny and small: A100, 1 to 32 GPUs"
+_P4D = "4 published throughputs of torchrec_dlrm on p4d.24xlarge"
+_DCNV2 = "11 MLPerf submissions of DLRM-DCNv2 without evaluation: 8 × A100 and 8 × H100"
+
+_DCNV2_EVALUATION = "the evaluations of the same 11 submissions"
+
+#: Filtering, sorting and uniting keys.
+_INDEX_UNIT_S = 81e-9
+
+#: Reading samples that are evaluated, and the area under the curve.
+_EVALUATION_S = 89e-9
+
+#: Calls of PyTorch for one operator, on hosts and in versions of 2022.
+_PYTORCH_CALLS = 4.8
+_TORCHREC_2022_CALLS = 3.8
+
+#: TorchRec's handling of batches, features and exchange groups.
+_TORCHREC_OPERATORS = HostOperators(
+    batch=20.0, feature=0.17, group=34.0, cut_rows=3.0, replicated=12.0
+)
+
+#: Bytes moved for each index. Indices are brought into the order of exchange groups and, received,
+#: into that of tables: read and written, twice. To sort them by owner, two kernels read them, and
+#: the second one writes each into a sector of its own.
+_PERMUTED_BYTES = 32.0
+_BUCKETIZED_BYTES = 48.0
+
+#: Host time of the trainer's own operators, and what routing moves.
+_TRAINER = "processor time of the phases of two made-up tasks on two ranks of a CPU"
+_TRAINER_STEP_S = 3.6e-3
+_TRAINER_ROUTED_BYTES = 350.0
+
+_TORCHREC = DlrmRuntime(
+    wire=_CONVERTED,
+    triangle_gradient_bytes=200.0,
+    embedding=replace(
+        FBGEMM, joined_index_bytes=_PERMUTED_BYTES, routed_index_bytes=_BUCKETIZED_BYTES
+    ),
+    host_operators=_TORCHREC_OPERATORS,
+    capturable=False,
+    pytorch_memory=True,
+    spread=0.1,
+)
+
+_PROGRAMS = (
+    DlrmProgram(
+        name=IDEAL,
+        description="A loop with nothing but the kernels of the model; no program reaches it",
+        replicates=True,
+        origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        looks_ahead=True,
+        chooses_wire=True,
+    ),
+    DlrmProgram(
+        name="pytorch_eager",
+        description="DLRM in eager PyTorch of 2022 on one stream, table-batched lookups",
+        software=DlrmRuntime(
+            pipeline=TrainPipeline.BASE,
+            calls_per_operator=_PYTORCH_CALLS,
+            triangle_gradient_bytes=2400.0,
+            embedding=EmbeddingKernels(fused=False, backward_row_passes=4.4),
+        ),
+        origin=(
+            "Read: copies of the batch come before its lookups; the interaction's triangle is "
+            "taken by general indexing, whose gradient sorts all its values"
+        ),
+        fitted=(
+            FittedValue("calls_per_operator", _PYTORCH_CALLS, _HIPC22),
+            FittedValue("triangle_gradient_bytes", 2400.0, _HIPC22),
+            FittedValue("backward_row_passes", 4.4, _HIPC22),
+        ),
+    ),
+    DlrmProgram(
+        name="torchrec",
+        description="TorchRec with its pipelined loop: fused lookups, eager launches",
+        replicates=True,
+        software=_TORCHREC,
+        origin=(
+            "Read: input distribution of the next batch overlaps with this one; pooled values "
+            "travel in four bytes whatever the precision; the host reads how many indices each "
+            "rank gets. Counted: radix sort of the triangle's values in three passes; bytes of "
+            "indices that are permuted and, for cut rows, sorted by owner. Measured: operators of "
+            "batches, features and groups, as processor time of TorchRec 1.8 with PyTorch 2.13 on "
+            "one rank of a CPU (23 models and plans), and launches of a captured step"
+        ),
+        looks_ahead=True,
+        chooses_wire=True,
+    ),
+    DlrmProgram(
+        name="dse_trainer",
+        description="The trainer of `dse validate`: eager PyTorch, one process a rank",
+        software=DlrmRuntime(
+            lengths_first=True,
+            step_host_s=_TRAINER_STEP_S,
+            embedding=EmbeddingKernels(
+                one_table_at_a_time=True,
+                output_row_passes=2.0,
+                joined_index_bytes=16.0,
+                routed_index_bytes=_TRAINER_ROUTED_BYTES,
+            ),
+        ),
+        origin=(
+            "Read: lengths, then indices, of later batches overlap with this one; lookups and "
+            "updates table by table as `dse calibrate` measures them. Counted: joining reads and "
+            "writes every index, and every pooled row"
+        ),
+        fitted=(
+            FittedValue("step_host_s", _TRAINER_STEP_S, _TRAINER),
+            FittedValue("routed_index_bytes", _TRAINER_ROUTED_BYTES, _TRAINER),
+        ),
+    ),
+    DlrmProgram(
+        name="torchrec_dlrm",
+        description="The torchrec_dlrm training script: TorchRec, batches made by the same thread",
+        replicates=True,
+        software=replace(
+            _TORCHREC, calls_per_operator=_TORCHREC_2022_CALLS, loader_s_per_sample=5.6e-6
+        ),
+        origin=(
+            "Like `torchrec`, with the host time of 2022. Read: the in-memory reader builds "
+            "batches in the training thread"
+        ),
+        fitted=(
+            FittedValue("calls_per_operator", _TORCHREC_2022_CALLS, _P4D),
+            FittedValue("loader_s_per_sample", 5.6e-6, _P4D),
+        ),
+        looks_ahead=True,
+        chooses_wire=True,
+    ),
+    DlrmProgram(
+        name="deeplearningexamples",
+        description="NVIDIA DeepLearningExamples DLRM in PyTorch: forward and backward captured",
+        software=DlrmRuntime(
+            launch=LaunchMode.CUDA_GRAPHS,
+            pipeline=TrainPipeline.BASE,
+            dense_bottom=DenseBottom.FIRST_RANK,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            step_host_s=1.4e-3,
+            embedding=EmbeddingKernels(fused=False, backward_row_passes=7.0),
+            spread=0.09,
+        ),
+        origin=(
+            "Read: bottom MLP on the first GPU for the whole batch, tables on the others (on all "
+            "of up to four GPUs); a synchronisation in every step that waits for the next batch's "
+            "copy; optimizers outside the captured graph; interaction in one kernel; sparse "
+            "gradients with a row for each lookup. Counted passes over such rows: read and write "
+            "a gradient, scale (two), add to the table (three)"
+        ),
+        fitted=(FittedValue("step_host_s", 1.4e-3, _DLE),),
+        casts_rows=True,
+    ),
+    DlrmProgram(
+        name="hugectr_3_1",
+        description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
+        software=DlrmRuntime(
+            launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
+            joint_all_reduce=True,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
+            overlap_evaluation=True,
+            hot_rows=True,
+            spread=0.11,
+        ),
+        origin=(
+            "Like `hugectr_hybrid`, before products could compute gradients of activations and "
+            "biases on the way; an assumption from the dates of the libraries. Nothing fitted"
+        ),
+        narrow_gradients=True,
+    ),
+    DlrmProgram(
+        name="hugectr_hybrid",
+        description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
+        software=DlrmRuntime(
+            launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
+            joint_all_reduce=True,
+            fused_activations=True,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=1_792_000,
+            overlap_evaluation=True,
+            hot_rows=True,
+            spread=0.11,
+        ),
+        origin=(
+            "Read: whole iteration captured, fused layers, overlapped exchanges in two steps, all "
+            "gradients in one buffer; batches of an evaluation overlap. Nothing fitted"
+        ),
+        narrow_gradients=True,
+    ),
+    DlrmProgram(
+        name="hugectr",
+        description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
+        software=DlrmRuntime(
+            launch=LaunchMode.CUDA_GRAPHS,
+            dense_bucket_bytes=_ONE_BUFFER_BYTES,
+            joint_all_reduce=True,
+            fused_activations=True,
+            fused_interaction=True,
+            input_path=InputPath.BY_TABLE,
+            hierarchical_exchange=True,
+            evaluation_batch_size=262_144,
+            overlap_evaluation=True,
+            evaluation_s_per_sample=_EVALUATION_S,
+            hot_rows=True,
+            embedding=EmbeddingKernels(index_unit_s=_INDEX_UNIT_S),
+            spread=0.1,
+        ),
+        origin="Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united",
+        fitted=(
+            FittedValue("index_unit_s", _INDEX_UNIT_S, _DCNV2),
+            FittedValue("evaluation_s_per_sample", _EVALUATION_S, _DCNV2_EVALUATION),
+        ),
+        narrow_gradients=True,
+    ),
+    DlrmProgram(
+        name="distributed_embeddings",
+        description="TensorFlow with distributed-embeddings and Horovod",
+        software=DlrmRuntime(
+            launch=LaunchMode.CUDA_GRAPHS,
+            overlap_dense_all_reduce=False,
+            input_path=InputPath.ON_DEVICE,
+            step_host_s=1.8e-3,
+            embedding=EmbeddingKernels(
+                fused=False,
+                forward_row_passes=2.0,
+                backward_row_passes=5.0,
+                index_bytes=300.0,
+                hot_row_s=17e-9,
+                kernels_per_feature=10.0,
+            ),
+            spread=0.15,
+        ),
+        origin=(
+            "Read: batches prepared on the devices, rows of dense multi-hot inputs gathered and "
+            "summed by two operators, gradients as indexed slices that are united before the "
+            "update. Counted passes over rows: gathered rows written and read; gradients spread "
+            "out, joined (two), summed by segments (two). Index bytes: joining and one radix sort "
+            "of 64-bit keys. Launches by the graph executor count as the host time of the step"
+        ),
+        fitted=(
+            FittedValue("hot_row_s", 17e-9, _TFDE),
+            FittedValue("step_host_s", 1.8e-3, _TFDE),
+        ),
+    ),
+)
+
+#: Built-in programs by name.
+DLRM_PROGRAMS: Mapping[str, DlrmProgram] = {program.name: program for program in _PROGRAMS}

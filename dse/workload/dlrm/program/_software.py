@@ -1,0 +1,143 @@
+"""Properties of a training program that its time depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dse.machine.kernels import EmbeddingKernels
+from dse.workload._launch import LaunchMode
+from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._wire import WireFormats
+
+
+class DenseBottom(StrEnum):
+    """Where the bottom MLP runs.
+
+    EVERY_RANK: data-parallel, like the rest of the dense part. FIRST_RANK: on rank 0 with the
+    global batch, as one more member of the output exchange; its gradients need no all-reduce.
+    """
+
+    EVERY_RANK = "every_rank"
+    FIRST_RANK = "first_rank"
+
+
+class InputPath(StrEnum):
+    """How a batch reaches the devices.
+
+    BY_SAMPLE: every rank copies its own samples; indices are exchanged between the ranks.
+    BY_TABLE: every rank copies the indices of its tables for the global batch.
+    ON_DEVICE: batches are made on the devices beforehand.
+    """
+
+    BY_SAMPLE = "by_sample"
+    BY_TABLE = "by_table"
+    ON_DEVICE = "on_device"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperators:
+    """Operators of the framework that the host dispatches besides those of the model.
+
+    A framework for sharded tables handles features and exchanges in many small steps. They are
+    given as the operators of one launch that take as long on the same host. Eager launches only.
+
+    Attributes:
+        batch: For each iteration: the batch is copied and waited for, modules and pipeline are
+            gone through.
+        feature: For each feature of the model.
+        group: For each exchange group of the plan: lengths and indices are exchanged, tables
+            looked up, vectors exchanged and waited for, and all of that backward.
+        cut_rows: For each group whose rows are cut, on top of that: indices are sorted by owner.
+        replicated: For the group of tables of which every rank has a copy.
+    """
+
+    batch: float = 0.0
+    feature: float = 0.0
+    group: float = 0.0
+    cut_rows: float = 0.0
+    replicated: float = 0.0
+
+
+_FUSED = EmbeddingKernels()
+_NO_OPERATORS = HostOperators()
+_FP32 = WireFormats()
+
+
+@dataclass(frozen=True, slots=True)
+class DlrmRuntime:
+    """How the training program is written, as far as time depends on it.
+
+    Attributes:
+        launch: Eager launches, or one captured CUDA graph an iteration.
+        overlap_dense_all_reduce: Dense gradients are reduced in buckets during the backward pass.
+        pipeline: Which work on later batches overlaps with this iteration.
+        wire: Formats of pooled embeddings and their gradients on the wire.
+        replicated_gradient_bytes: Bytes of one gradient value of what all ranks hold (dense
+            layers, replicated tables, hot rows) on the wire.
+        dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
+        joint_all_reduce: Gradients of replicated tables and hot rows share the buffer of the dense
+            gradients, instead of an all-reduce of their own.
+        dense_bottom: Where the bottom MLP runs.
+        fused_activations: Biases, activations and their gradients are part of the products.
+        fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
+        triangle_gradient_bytes: Bytes moved for each value of a dot interaction's triangle in the
+            backward pass by general indexing, which sorts; 0 where a kernel knows the triangle.
+        embedding: What happens around lookups and updates.
+        input_path: How a batch reaches the devices.
+        hierarchical_exchange: All-to-alls of pooled vectors, and sums of row-wise tables, over
+            several nodes have two steps: inside each node, then between the ranks of one place in
+            all nodes, which saves messages and lets the cards of a node send the same. Otherwise
+            every rank sends to every other one, and sums go round in a ring.
+        lengths_first: The input distribution is two collectives: lengths of bags, from which the
+            ranks learn how many indices they get, then indices. One of all bytes otherwise.
+        calls_per_operator: Calls of the framework for one operator: bookkeeping of
+            automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
+            host overheads measured from traces hold them already.
+        host_operators: Operators that the host dispatches besides those of the model.
+        step_host_s: Host time of an iteration during which devices wait: synchronisation,
+            optimizer calls outside a captured graph.
+        loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        capturable: Whether an iteration can be captured as a graph; the host must not need to know
+            anything that the devices compute.
+        pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
+            stay next to what is exchanged, and the allocator reserves more than it gives out.
+        evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
+        overlap_evaluation: Batches of an evaluation overlap: exchanges of one with products of
+            another.
+        evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
+            forward pass: reading the sample, and the metric.
+        hot_rows: Whether plans may keep the most popular rows of a table on every rank.
+        spread: Standard deviation of the logarithm of actual over predicted iteration time that is
+            left when every single model is right: what the description of a program leaves out.
+    """
+
+    launch: LaunchMode = LaunchMode.EAGER
+    overlap_dense_all_reduce: bool = True
+    pipeline: TrainPipeline = TrainPipeline.SPARSE_DIST
+    wire: WireFormats = _FP32
+    replicated_gradient_bytes: int = 4
+    dense_bucket_bytes: int = 25 * 2**20
+    joint_all_reduce: bool = False
+    dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
+    fused_activations: bool = False
+    fused_interaction: bool = False
+    triangle_gradient_bytes: float = 0.0
+    embedding: EmbeddingKernels = _FUSED
+    input_path: InputPath = InputPath.BY_SAMPLE
+    hierarchical_exchange: bool = False
+    lengths_first: bool = False
+    calls_per_operator: float = 1.0
+    host_operators: HostOperators = _NO_OPERATORS
+    step_host_s: float = 0.0
+    loader_s_per_sample: float = 0.0
+    capturable: bool = True
+    pytorch_memory: bool = False
+    evaluation_batch_size: int | None = None
+    overlap_evaluation: bool = False
+    evaluation_s_per_sample: float = 0.0
+    hot_rows: bool = False
+    spread: float = 0.0
+
+
+IDEAL_RUNTIME = DlrmRuntime()

@@ -1,0 +1,174 @@
+"""What sets HugeCTR apart: exchanges in two steps, one buffer of narrow gradients, evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from dse.machine import Precision
+from dse.machine.collectives import Group, collective_time_s
+from dse.sharding import ShardingPlan, ShardingType, TablePlan
+from dse.workload import find_program
+from dse.workload.dlrm import (
+    DLRM_PROGRAMS,
+    DlrmJob,
+    DlrmProblem,
+    DlrmRuntime,
+    ExchangeGroup,
+    Slot,
+    slot_durations_s,
+)
+from dse.workload.dlrm.iteration._operators import dense_buckets
+from dse.workload.dlrm.scoring._features import FEATURE_COUNT, GroupFeature, group_column
+from tests.conftest import make_cluster, make_model
+
+NODES, LOCAL, BATCH = 3, 4, 12_000
+TWO_STEPS = DlrmRuntime(hierarchical_exchange=True)
+
+
+def problem(nodes: int = NODES, software: DlrmRuntime = TWO_STEPS) -> DlrmProblem:
+    cluster = make_cluster(nodes * LOCAL, LOCAL)
+    return DlrmProblem(make_model(), cluster, BATCH, Precision.TF32, software)
+
+
+def exchange_s(given: DlrmProblem, group: ExchangeGroup, columns: np.ndarray) -> float:
+    """Time of the exchange of tables of which the ranks hold so many columns."""
+    features = np.zeros((FEATURE_COUNT, given.cluster.world_size, 1))
+    features[group_column(group, GroupFeature.EXCHANGED), :, 0] = columns
+    slot = {
+        ExchangeGroup.POOLED: Slot.POOLED_EXCHANGE,
+        ExchangeGroup.ROW: Slot.ROW_EXCHANGE,
+    }[group]
+    return float(slot_durations_s(given, 1 << group, features)[slot].max())
+
+
+@pytest.mark.parametrize("group", [ExchangeGroup.POOLED, ExchangeGroup.ROW])
+def test_two_steps_on_one_node_are_one(group):
+    columns = np.arange(LOCAL) + 1.0
+    one_step = exchange_s(problem(1, DlrmRuntime()), group, columns)
+    assert exchange_s(problem(1), group, columns) == one_step
+
+
+@pytest.mark.parametrize(
+    ("group", "inside"),
+    [(ExchangeGroup.POOLED, "all_to_all"), (ExchangeGroup.ROW, "reduce_scatter")],
+)
+def test_both_steps_by_hand(group, inside):
+    given = problem()
+    cluster = given.cluster
+    held = BATCH * 4 * 10.0
+    inside_s = collective_time_s(cluster, inside, held, Group.domain(cluster))
+    # Ranks of one place in all nodes: each holds its node's sums, or a part of its node's vectors.
+    part = held if group is ExchangeGroup.POOLED else held / LOCAL
+    like = Group(NODES, 1, card_sharers=LOCAL)
+    between_s = collective_time_s(cluster, "all_to_all", part, like)
+    took_s = exchange_s(given, group, np.full(NODES * LOCAL, 10.0))
+    assert took_s == pytest.approx(float(inside_s + between_s), rel=1e-9)
+
+
+def test_the_cards_of_a_node_send_the_same():
+    given, total = problem(), 64.0
+    even = np.zeros((NODES, LOCAL))
+    even[0] = total / LOCAL
+    single = np.zeros((NODES, LOCAL))
+    single[0, 0] = total
+    apart_s = [
+        exchange_s(problem(software=software), ExchangeGroup.POOLED, single.ravel())
+        - exchange_s(problem(software=software), ExchangeGroup.POOLED, even.ravel())
+        for software in (TWO_STEPS, DlrmRuntime())
+    ]
+    # What one rank holds costs more inside its node, but not on its way out.
+    assert 0 < apart_s[0] < 0.5 * apart_s[1]
+    assert given.cluster.domain_count == NODES
+
+
+@given(
+    st.lists(st.floats(0, 1e4), min_size=NODES * LOCAL, max_size=NODES * LOCAL),
+    st.integers(0, NODES * LOCAL - 1),
+    st.floats(0, 1e4),
+)
+def test_more_columns_are_never_exchanged_faster(columns, rank, more):
+    held = np.array(columns)
+    wider = held.copy()
+    wider[rank] += more
+    given = problem()
+    before_s = exchange_s(given, ExchangeGroup.POOLED, held)
+    assert exchange_s(given, ExchangeGroup.POOLED, wider) >= before_s - 1e-12
+
+
+@pytest.mark.parametrize("name", ["hugectr_3_1", "hugectr_hybrid", "hugectr"])
+def test_gradients_are_one_buffer_of_two_bytes(name):
+    program = find_program(DLRM_PROGRAMS, name)
+    wide, narrow = (
+        dense_buckets(problem(software=program.software_for(precision)))
+        for precision in (Precision.TF32, Precision.FP16)
+    )
+    assert len(wide) == len(narrow) == 1
+    assert wide[0][0] == 2 * narrow[0][0]
+
+
+def test_other_programs_reduce_four_bytes():
+    software = find_program(DLRM_PROGRAMS, "deeplearningexamples").software_for(Precision.FP16)
+    assert software.replicated_gradient_bytes == 4
+
+
+def all_reduce_s(given: DlrmProblem, parameters: float) -> float:
+    features = np.zeros((FEATURE_COUNT, given.cluster.world_size, 1))
+    group = ExchangeGroup.REPLICATED
+    features[group_column(group, GroupFeature.EXCHANGED)] = parameters
+    return float(slot_durations_s(given, 1 << group, features)[Slot.REPLICATED_ALL_REDUCE].max())
+
+
+def test_a_joint_buffer_costs_what_replicated_rows_add():
+    apart, joint = (
+        problem(software=DlrmRuntime(dense_bucket_bytes=2**62, joint_all_reduce=joint))
+        for joint in (False, True)
+    )
+    [(dense_bytes, _)] = dense_buckets(joint)
+    sizes = np.array([dense_bytes, dense_bytes + 4e6])
+    dense_s, together_s = collective_time_s(joint.cluster, "all_reduce", sizes)
+    assert all_reduce_s(joint, 1e6) == pytest.approx(together_s - dense_s, rel=1e-9)
+    # A collective of their own has the latency once more.
+    assert all_reduce_s(joint, 1e6) < all_reduce_s(apart, 1e6)
+    assert all_reduce_s(joint, 0.0) == 0.0
+
+
+def planned(software: DlrmRuntime) -> DlrmJob:
+    given = problem(software=software)
+    tables = tuple(
+        TablePlan(table.name, ShardingType.TABLE_WISE, (rank,))
+        for rank, table in enumerate(given.model.tables)
+    )
+    return DlrmJob(given).with_plan(ShardingPlan(given.cluster.world_size, tables))
+
+
+def test_an_evaluation_is_forward_passes_and_a_time_for_each_sample():
+    plain = planned(DlrmRuntime())
+    forward_s = plain.scorer.forward_time_s(plain.plan)
+    assert plain.evaluation_time_s(5 * BATCH) == pytest.approx(5 * forward_s)
+    read = planned(DlrmRuntime(evaluation_s_per_sample=1e-6))
+    more_s = read.evaluation_time_s(5 * BATCH) - plain.evaluation_time_s(5 * BATCH)
+    assert more_s == pytest.approx(5 * BATCH * 1e-6 / (NODES * LOCAL))
+
+
+def test_larger_batches_are_evaluated_faster():
+    small = planned(DlrmRuntime()).evaluation_time_s(1e6)
+    large = planned(DlrmRuntime(evaluation_batch_size=20 * BATCH)).evaluation_time_s(1e6)
+    assert large < small
+    # The batch is rounded up to equal parts of all ranks.
+    uneven = planned(replace(DlrmRuntime(), evaluation_batch_size=20 * BATCH - 1))
+    assert uneven.evaluation_time_s(1e6) == large
+
+
+def test_evaluations_that_overlap_take_the_time_of_the_busiest_stream():
+    one_by_one = planned(DlrmRuntime())
+    overlapped = planned(DlrmRuntime(overlap_evaluation=True))
+    scorer, plan = overlapped.scorer, overlapped.plan
+    busiest_s = scorer.forward_time_s(plan, overlapped=True)
+    assert busiest_s < scorer.forward_time_s(plan)
+    assert overlapped.evaluation_time_s(BATCH) == pytest.approx(busiest_s)
+    assert one_by_one.evaluation_time_s(BATCH) == pytest.approx(scorer.forward_time_s(plan))
