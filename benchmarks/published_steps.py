@@ -19,10 +19,10 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import AttentionKind, TransformerModel
 from dse.workload import load_workload, predict_job
-from dse.workload.transformer import TRANSFORMER_PROGRAMS, TransformerWorkload
+from dse.workload.transformer import TRANSFORMER_PROGRAMS, Offload, TransformerWorkload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from dse.workload import ParameterValue, Prediction
@@ -37,6 +37,10 @@ _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
 
 #: Networks between nodes that are not their platform's default: nanotron ran on AWS p5.
 _NETWORKS = {"nanotron": "efa_3200g"}
+
+#: Programs whose recipes keep activations of some layers in host memory rather than computing them
+#: again (`cpu_offloading_num_layers` of NVIDIA-NeMo/Megatron-Bridge's Llama 3 70B).
+_OFFLOADING = {"megatron_bridge"}
 
 _PARAMETERS = {
     "gpus": "world_size",
@@ -154,11 +158,8 @@ class PublishedStep:
 def published_step(row: Mapping[str, str]) -> PublishedStep:
     """Returns a row with its prediction, or with the reason why there is none."""
     measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
-    # If recomputation is not stated, the least that fits.
-    kinds = [row["recompute"]] if row["recompute"] else ["none", "selective", "full"]
     try:
-        for recompute in kinds:
-            job = published_job({**row, "recompute": recompute})
+        for job in _ways_to_fit(row):
             job.check()
             if not job.cannot_fit():
                 break
@@ -167,6 +168,31 @@ def published_step(row: Mapping[str, str]) -> PublishedStep:
     except (DseError, ValueError) as error:
         return PublishedStep(row["case"], row["program"], measured_s, problem=str(error), row=row)
     return PublishedStep(row["case"], row["program"], measured_s, job, prediction, row=row)
+
+
+def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
+    """Yields the job of a row; with less and less memory where recomputation is not stated.
+
+    Raises:
+        DseError: The row describes something that is not modelled.
+    """
+    if row["recompute"]:
+        yield published_job(row)
+        return
+    for recompute in ("none", "selective"):
+        yield published_job({**row, "recompute": recompute})
+    if row["program"] in _OFFLOADING:
+        job = published_job({**row, "recompute": "none"})
+        for eighths in range(1, 9):
+            spread = replace(
+                job.parallelism,
+                offload=Offload.ACTIVATIONS,
+                offload_layers=math.ceil(
+                    job.model.layers / job.parallelism.pipeline * eighths / 8
+                ),
+            )
+            yield replace(job, parallelism=spread)
+    yield published_job({**row, "recompute": "full"})
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

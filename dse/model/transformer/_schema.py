@@ -10,7 +10,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import Count, Document, StrictModel
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
-from dse.model.transformer._model import (
+from dse.model.transformer._model import TransformerModel
+from dse.model.transformer._parts import (
     Activation,
     AttentionKind,
     LatentAttention,
@@ -18,7 +19,6 @@ from dse.model.transformer._model import (
     NormKind,
     SlidingWindow,
     TransformerFamily,
-    TransformerModel,
 )
 
 if TYPE_CHECKING:

@@ -223,6 +223,13 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
         rows.append(("MFU", percent(utilization)))
+    for name, title in (
+        ("model_flops_utilization_causal", "MFU, causal"),
+        ("hardware_flops_utilization", "HFU"),
+    ):
+        other = prediction.metric(name)
+        if other is not None and other != utilization:
+            rows.append((title, percent(other)))
     speedup = prediction.metric("speedup")
     if speedup is not None:
         rows.append(("Speed-up", f"{speedup:.3f} times the captured throughput"))

@@ -15,6 +15,7 @@ from dse.workload.transformer._runtimes import (
     NANOTRON,
 )
 from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     FlashKernel,
@@ -23,6 +24,7 @@ from dse.workload.transformer._types import (
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -36,6 +38,7 @@ __all__ = [
     "MEGATRON_CORE",
     "NANOTRON",
     "TRANSFORMER_PROGRAMS",
+    "ContextExchange",
     "DataSharding",
     "ExpertDispatch",
     "FlashKernel",
@@ -44,6 +47,7 @@ __all__ = [
     "Parallelism",
     "Recompute",
     "RecomputeModule",
+    "Schedule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

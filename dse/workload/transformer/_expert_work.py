@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 #: Bytes that a token's score of one expert costs: a softmax in FP32, and the choice of the best.
 _SCORE_BYTES = 16.0
 
-#: Kernels of a fused router.
-_FUSED_ROUTER = 3
-
-#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
-#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
-#: numbers of rows, scale factors. Fitted on two published steps whose launches bind
-#: (docs/transformers.md).
-ROUTING_KERNELS = 53
-
 
 class ExpertWork:
     """Counts the kernels of one rank's experts for one micro-batch.
@@ -59,7 +50,7 @@ class ExpertWork:
         # Grouped products that add biases and activate exist in MXFP8 alone.
         fused = problem.software.fused_experts
         self._separate = not fused and problem.precision is not Precision.MXFP8
-        self._counted = not fused
+        self._pads = not fused and problem.precision.is_low
 
     def forward(self) -> list[Kernel]:
         """The forward pass."""
@@ -89,14 +80,9 @@ class ExpertWork:
     def backward(self) -> list[Kernel]:
         """The backward pass."""
         tokens, count, hidden = self._routed, self._experts.count, self._model.hidden
-        kernels: list[Kernel] = [Product(tokens, hidden, count), Product(hidden, count, tokens)]
-        for rows, columns, depth in self._matrices():
-            each = max(1, round(rows / self._held))
-            kernels += [
-                self._grouped(rows, depth, columns),
-                # The gradient of every expert's matrix contracts that expert's rows.
-                self._grouped(self._held * depth, columns, each),
-            ]
+        kernels: list[Kernel] = [Product(tokens, hidden, count)]
+        kernels += [self._grouped(m, k, n) for m, n, k in self._matrices()]
+        kernels += self.weight_gradients()
         per_value = self._value * 3
         if self._model.gated_ffn:
             per_value = self._value * (5 if self._problem.software.fused_elementwise else 8)
@@ -107,6 +93,15 @@ class ExpertWork:
         weights = Elementwise(self._value * hidden * self.rows)
         ordered = [self._ordered(back=False), self._ordered(back=True)]
         return [*kernels, self._scores(), *ordered, weights]
+
+    def weight_gradients(self) -> list[Kernel]:
+        """The kernels of the backward pass on which no other gradient depends."""
+        made: list[Kernel] = [Product(self._model.hidden, self._experts.count, self._routed)]
+        for rows, columns, depth in self._matrices():
+            # The gradient of every expert's matrix contracts that expert's rows.
+            each = max(1, round(rows / self._held))
+            made.append(self._grouped(self._held * depth, columns, each))
+        return made
 
     def _router(self) -> Product:
         return Product(self._routed, self._experts.count, self._model.hidden)
@@ -122,10 +117,8 @@ class ExpertWork:
 
     def _scores(self) -> Elementwise:
         """Scores of all experts, the choice, and what the exchange has to know."""
-        moved, launches = _SCORE_BYTES * self._routed * self._experts.count, _FUSED_ROUTER
-        if self._counted:
-            launches = ROUTING_KERNELS
-        return Elementwise(moved, launches)
+        moved = _SCORE_BYTES * self._routed * self._experts.count
+        return Elementwise(moved, round(self._problem.software.router_kernels))
 
     def _ordered(self, *, back: bool) -> Elementwise:
         """Rows sorted by expert on their way there, or put back in the order of tokens."""
@@ -144,7 +137,7 @@ class ExpertWork:
             again = 2 * self.rows if self._held > 1 else 0.0
             values = self._own + self.rows + again
         launches = 2
-        if self._counted and self._problem.precision.is_low:
+        if self._pads:
             # Rows of each expert are copied to where their number is that of whole scale factors,
             # and back without those that fill up.
             values, launches = values + 2 * self.rows, 3

@@ -25,6 +25,11 @@ class Product(NamedTuple):
     low: bool = False
     experts: int = 1
 
+    @property
+    def flops(self) -> float:
+        """Arithmetic."""
+        return 2.0 * self.m * self.n * self.k * self.batch
+
 
 class Elementwise(NamedTuple):
     """Kernels that move bytes.
@@ -38,6 +43,11 @@ class Elementwise(NamedTuple):
     traffic_bytes: float
     launches: int = 1
     separate: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic: none that counts."""
+        return 0.0
 
 
 class Attention(NamedTuple):
@@ -66,6 +76,12 @@ class Attention(NamedTuple):
     window: int
     causal: bool
     backward: bool
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of a forward pass, or twice that backward; all scores count."""
+        scores = float(self.batch * self.heads * self.queries * self.keys)
+        return (4.0 if self.backward else 2.0) * scores * (self.dim + self.value_dim)
 
 
 Kernel = Product | Elementwise | Attention

@@ -13,6 +13,7 @@ from dse.workload.transformer._runtimes import (
     MEGATRON_CORE,
     MEGATRON_DEEPSPEED,
     NANOTRON,
+    ROUTER_KERNELS,
     TORCHTITAN,
     TORCHTITAN_EAGER,
 )
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
 _PEAKS = "Peak memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
+_BRIDGE = "2 published steps of Qwen3 30B-A3B under Megatron-Bridge: 8 B200, one sample a pass"
+_ROUTER = FittedValue("router_kernels", ROUTER_KERNELS, _BRIDGE)
 _CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
 
 
@@ -68,16 +71,17 @@ _PROGRAMS = (
         origin=(
             "Read: gradients of two bytes, reduced during the backward pass; transfers of tensor "
             "parallelism in parts beside products; fused norms, activations and loss; attention "
-            "of FlashAttention-3's class. Counted: bytes of an update"
+            "of FlashAttention-3's class; experts' biases, limits and padding in kernels of their "
+            "own. Counted: bytes of an update"
         ),
-        fitted=(_CALLS,),
+        fitted=(_CALLS, _ROUTER),
         software=MEGATRON_CORE,
     ),
     TransformerProgram(
         name="megatron_bridge",
         description="Megatron-Bridge, which shares Megatron-Core with NeMo",
         origin="Like `nemo`",
-        fitted=(_CALLS,),
+        fitted=(_CALLS, _ROUTER),
         software=MEGATRON_CORE,
     ),
     TransformerProgram(

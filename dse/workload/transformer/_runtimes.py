@@ -12,6 +12,11 @@ from dse.workload.transformer._types import (
     TransformerRuntime,
 )
 
+#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
+#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
+#: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
+ROUTER_KERNELS = 53.0
+
 #: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
 #: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
 #: the 79 GiB of an H100, context and communicators included, so it is small.
@@ -53,6 +58,8 @@ MEGATRON_CORE = TransformerRuntime(
     flash_kernel=FlashKernel.CURRENT,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
     fused_experts=False,
+    router_kernels=ROUTER_KERNELS,
+    expert_spread=0.175,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.

@@ -55,6 +55,13 @@ def model_spreads(
     )
 
 
+def step_spread(problem: TransformerJob) -> float:
+    """Returns the spread that remains when every model is right."""
+    software = problem.software
+    releases = software.expert_spread if problem.model.experts is not None else 0.0
+    return math.hypot(software.spread, releases)
+
+
 def _routing_spread(problem: TransformerJob) -> float:
     """Returns the spread of products by chance of routing, which is another in each layer."""
     model = problem.model

@@ -9,7 +9,7 @@ from dse.machine.kernels import exchange_estimate, places_visited
 from dse.workload.transformer._cost import Cost, exposed, total_cost
 from dse.workload.transformer._groups import Groups, estimate
 from dse.workload.transformer._routing import busiest_load
-from dse.workload.transformer._types import DataSharding, ExpertDispatch
+from dse.workload.transformer._types import ContextExchange, DataSharding, ExpertDispatch
 
 if TYPE_CHECKING:
     from dse.model import MixtureOfExperts
@@ -34,10 +34,17 @@ class Transfers:
         self._value = problem.precision.value_bytes
         self._gradient = problem.gradient_bytes
         self._groups = Groups.of(problem.cluster, problem.parallelism)
+        self._known: dict[tuple[CollectiveOp, float, Group], Cost] = {}
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
-        seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
-        return Cost(inside_s=seconds) if group.domains == 1 else Cost(network_s=seconds)
+        if size_bytes <= 0 or group.size < 2:
+            return Cost()
+        key = (op, size_bytes, group)
+        if key not in self._known:
+            seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
+            inside = group.domains == 1
+            self._known[key] = Cost(inside_s=seconds) if inside else Cost(network_s=seconds)
+        return self._known[key]
 
     @property
     def _activation_bytes(self) -> float:
@@ -114,20 +121,75 @@ class Transfers:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
 
-    def context(self, rounds: int, attention_s: float) -> Cost:
-        """Returns what the context ring adds to attention: keys and values go around meanwhile.
+    def tensor_input_gradients(self, products_s: float) -> Cost:
+        """Returns what the blocks' sums add to a pass that makes gradients of inputs alone.
 
         Args:
-            rounds: How often they go around.
-            attention_s: Time of the attention that overlaps with them.
+            products_s: Time of the products that make them.
         """
-        ranks = self._parallelism.context
+        group, size = self._groups.tensor, self._activation_bytes
+        if not self._parallelism.sequence_parallel:
+            return total_cost(*[self._block_sum()] * self._blocks)
+        ops = (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
+        moved = [self._transfer(op, size, group) for op in ops]
+        return self._by_parts(total_cost(*moved * self._blocks), products_s)
+
+    def tensor_weight_gradients(self, products_s: float) -> Cost:
+        """Returns what the gather of the blocks' inputs adds to their weights' gradients.
+
+        Args:
+            products_s: Time of the products that make them, which overlap with what can be hidden.
+        """
+        if not self._parallelism.sequence_parallel:
+            return Cost()
+        group, size = self._groups.tensor, self._activation_bytes
+        gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+        gathers = total_cost(*[gather] * self._blocks)
+        return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
+
+    # --- context --------------------------------------------------------------------------------
+
+    def context(self, attention_s: float, *, backward: bool) -> Cost:
+        """Returns what sharing keys and values among context-parallel ranks adds to attention.
+
+        Args:
+            attention_s: Time of a rank's attention.
+            backward: Keys and values are needed again, and their gradients go back.
+        """
+        ranks, exchange = self._parallelism.context, self._parallelism.context_exchange
         if ranks == 1:
             return Cost()
-        columns = self._model.key_value_width(self._parallelism.tensor)
-        size = rounds * self._value * columns * self._tokens * ranks
-        moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
-        return exposed(moved, attention_s)
+        if exchange is ContextExchange.ULYSSES:
+            return self._ulysses()
+        size = self._value * self._key_value_columns * self._tokens * ranks
+        group = self._groups.context
+        if exchange is ContextExchange.ALL_GATHER:
+            gathered = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+            if not backward:
+                return gathered
+            return total_cost(gathered, self._transfer(CollectiveOp.REDUCE_SCATTER, size, group))
+        # Gradients go around with keys and values.
+        moved = self._transfer(CollectiveOp.ALL_GATHER, size * (2 if backward else 1), group)
+        # While the rank works on the last ones, none are on their way.
+        return exposed(moved, attention_s * (ranks - 1) / ranks)
+
+    @property
+    def _key_value_columns(self) -> float:
+        return self._model.key_value_width(self._parallelism.tensor)
+
+    def _ulysses(self) -> Cost:
+        """Queries, keys and values to the ranks of their heads, and the outputs back."""
+        model, tensor = self._model, self._parallelism.tensor
+        each = self._value * self._tokens
+        keys_values = self._key_value_columns / 2
+        queries = model.heads * model.head_dim / tensor
+        columns = (queries, keys_values, keys_values, model.attention_width / tensor)
+        return total_cost(
+            *(
+                self._transfer(CollectiveOp.ALL_TO_ALL, each * one, self._groups.context)
+                for one in columns
+            )
+        )
 
     def stage_output(self) -> Cost:
         """Returns a stage's output on its way to the next.
@@ -212,23 +274,31 @@ class Transfers:
     # --- replicas -------------------------------------------------------------------------------
 
     def gathered(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
-        """Returns parameters, and those of experts, gathered from the shards of all replicas."""
+        """Returns parameters, and those of experts, gathered from their shards."""
+        groups, op = self._groups, CollectiveOp.ALL_GATHER
         return total_cost(
-            *(
-                self._in_parts(CollectiveOp.ALL_GATHER, self._value * count, group, tensors)
-                for count, group in self._by_group(parameters, experts)
-            )
+            self._in_parts(op, self._value * parameters, groups.shards, tensors),
+            self._in_parts(op, self._value * experts, groups.expert_zero, tensors),
         )
 
     def reduced(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
-        """Returns gradients summed over replicas, scattered where anything is sharded."""
-        scattered = self._parallelism.data_sharding is not DataSharding.NONE
-        op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
-        return total_cost(
-            *(
-                self._in_parts(op, self._gradient * count, group, tensors)
-                for count, group in self._by_group(parameters, experts)
+        """Returns gradients summed over replicas, scattered where anything is sharded.
+
+        Ranks with the same shards in different copies then sum what each has.
+        """
+        size, of_experts = self._gradient * parameters, self._gradient * experts
+        groups, op = self._groups, CollectiveOp.ALL_REDUCE
+        if self._parallelism.data_sharding is DataSharding.NONE:
+            return total_cost(
+                self._in_parts(op, size, groups.replicas, tensors),
+                self._in_parts(op, of_experts, groups.expert_replicas, tensors),
             )
+        own = size / groups.shards.size + of_experts / groups.expert_zero.size
+        scatter = CollectiveOp.REDUCE_SCATTER
+        return total_cost(
+            self._in_parts(scatter, size, groups.shards, tensors),
+            self._in_parts(scatter, of_experts, groups.expert_zero, tensors),
+            self._in_parts(op, own, groups.copies, tensors),
         )
 
     def _in_parts(self, op: CollectiveOp, size_bytes: float, group: Group, tensors: int) -> Cost:
@@ -236,15 +306,11 @@ class Transfers:
         count = tensors if self._software.tensors_apart else 1
         return self._transfer(op, size_bytes / count, group).scaled(transfers=count)
 
-    def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
-        """Returns parameters with the ranks that have the same ones."""
-        groups = self._groups
-        shared = [(parameters, groups.replicas)]
-        return [*shared, (experts, groups.expert_replicas)] if experts else shared
-
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""
         parameters = self._model.vocab * self._model.hidden / self._parallelism.tensor
+        if self._parallelism.data_sharding.shards_gradients:
+            parameters /= self._parallelism.shards
         return self._transfer(
             CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.stages
         )

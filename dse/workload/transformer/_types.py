@@ -28,11 +28,14 @@ class RecomputeModule(StrEnum):
     """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
 
     ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
-    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
-    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
+    both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
+    experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
+    expert's products.
     """
 
     CORE_ATTENTION = "core_attn"
+    LATENT_UP = "mla_up_proj"
     NORMS = "layernorm"
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"
@@ -94,6 +97,37 @@ class DataSharding(StrEnum):
     def shards_gradients(self) -> bool:
         """Whether gradients are sharded."""
         return self in (DataSharding.GRADIENTS, DataSharding.PARAMETERS)
+
+
+class ContextExchange(StrEnum):
+    """How context-parallel ranks get the keys and values of each other's part of a sequence.
+
+    ``ring``: they go around, while attention with those of the previous rank is computed (Liu et
+    al., arXiv 2310.01889; the default of Megatron-Core, `p2p`). ``all_gather``: all of them are
+    gathered first (Llama 3, arXiv 2407.21783, § 3.3.2). ``ulysses``: an all-to-all gives each rank
+    whole sequences of a part of the heads, and another brings the outputs back (Jacobs et al.,
+    arXiv 2309.14509). In the first two each rank has the first and the last of equal parts of a
+    sequence and so on, so that a causal mask leaves all as much work.
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ULYSSES = "ulysses"
+
+
+class Schedule(StrEnum):
+    """The order in which a pipeline stage takes its passes.
+
+    ``1f1b`` and, with several chunks of layers a stage, its interleaved form: Narayanan et al.
+    (arXiv 2104.04473, § 2.2). ``gpipe``: all forward passes, then all backward passes (Huang et
+    al., arXiv 1811.06965). ``zero_bubble``: gradients of weights are made apart from those of
+    inputs, and later, in what would be the bubble (ZB-H1: Qi et al., arXiv 2401.10241, § 2.3;
+    PyTorch's `InterleavedZeroBubble`).
+    """
+
+    ONE_F_ONE_B = "1f1b"
+    GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero_bubble"
 
 
 class FlashKernel(StrEnum):
@@ -158,7 +192,8 @@ class Parallelism:
         expert: Ranks that share the experts of a layer, each with as many of them.
         expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
         expert_dispatch: How tokens reach their experts; None as the program does it.
-        interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
+        interleave: Chunks of layers of one stage.
+        schedule: Order of the passes of a stage.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What is computed again in the backward pass.
@@ -170,6 +205,13 @@ class Parallelism:
         offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
             all.
         data_sharding: What data-parallel ranks keep only a part of.
+        sharding_degree: Ranks that share one copy of what is sharded; other groups of as many keep
+            copies of it (HSDP). All replicas if None.
+        reshard_after_forward: With sharded parameters, each layer's gathered ones are freed after
+            its forward pass and gathered again for its backward pass.
+        no_sync: With sharded gradients, these are summed over micro-batches on every rank, and
+            over ranks only after the last micro-batch.
+        context_exchange: How context-parallel ranks share keys and values.
     """
 
     tensor: int = 1
@@ -180,6 +222,7 @@ class Parallelism:
     expert_tensor: int | None = None
     expert_dispatch: ExpertDispatch | None = None
     interleave: int = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
     sequence_parallel: bool = False
     micro_batch_size: int = 1
     recompute: Recompute = Recompute.NONE
@@ -188,6 +231,10 @@ class Parallelism:
     offload: Offload = Offload.NONE
     offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
+    sharding_degree: int | None = None
+    reshard_after_forward: bool = True
+    no_sync: bool = False
+    context_exchange: ContextExchange = ContextExchange.RING
 
     @property
     def world_size(self) -> int:
@@ -198,6 +245,11 @@ class Parallelism:
     def replicas(self) -> int:
         """Ranks with the same parameters before sharding: those of data and context."""
         return self.data * self.context
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of what is sharded."""
+        return self.sharding_degree or self.replicas
 
     @property
     def expert_shards(self) -> int:
@@ -213,6 +265,11 @@ class Parallelism:
     def expert_replicas(self) -> int:
         """Ranks of a stage with the same part of the experts."""
         return self.tensor * self.replicas // self.expert_ranks
+
+    @property
+    def expert_zero(self) -> int:
+        """Ranks that share one copy of what is sharded of the same experts."""
+        return max(1, self.tensor * self.shards // self.expert_ranks)
 
     @property
     def sequence_share(self) -> int:
@@ -250,8 +307,10 @@ class TransformerRuntime:
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
         expert_dispatch: How tokens reach their experts.
-        fused_experts: Router, bookkeeping of the exchange, biases and limits of experts are few
-            kernels; else one for each operator, and for biases each expert.
+        fused_experts: Biases and limits of experts are part of their products; else they are
+            kernels of their own, biases for each expert.
+        router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
+            each direction.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -279,6 +338,8 @@ class TransformerRuntime:
             segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
+        expert_spread: The same that releases of the program add with experts, whose kernels they
+            keep joining.
     """
 
     overlap_gradients: bool = True
@@ -296,6 +357,7 @@ class TransformerRuntime:
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
     fused_experts: bool = True
+    router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -311,43 +373,4 @@ class TransformerRuntime:
     gradient_buckets: bool = False
     fragmented_share: float = 0.0
     spread: float = 0.025
-
-
-def format_parallelism(parallelism: Parallelism) -> str:
-    """Names the degrees above one, the micro-batch, and what differs from the plain step."""
-    degrees = (
-        ("tensor", parallelism.tensor),
-        ("pipeline", parallelism.pipeline),
-        ("context", parallelism.context),
-        ("data", parallelism.data),
-        ("expert", parallelism.expert),
-        ("expert tensor", parallelism.expert_tensor or 1),
-    )
-    product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
-    parts = [product] if product else []
-    if parallelism.expert_dispatch is not None:
-        parts.append(f"{parallelism.expert_dispatch} dispatch")
-    if parallelism.interleave > 1:
-        parts.append(f"{parallelism.interleave} virtual stages")
-    parts.append(f"micro batch {parallelism.micro_batch_size}")
-    if parallelism.sequence_parallel:
-        parts.append("sequence parallel")
-    if parallelism.recompute.value != "none":
-        what = f"{parallelism.recompute.value} recomputation"
-        if parallelism.recompute_modules:
-            what += f" of {RecomputeModule.text(parallelism.recompute_modules)}"
-        if parallelism.recompute_layers:
-            what += f" in {parallelism.recompute_layers} layers a stage"
-        parts.append(what)
-    if parallelism.offload is not Offload.NONE:
-        held = {
-            Offload.ACTIVATIONS: "activations",
-            Offload.OPTIMIZER: "optimizer state",
-            Offload.ALL: "activations and optimizer state",
-        }[parallelism.offload]
-        if parallelism.offload_layers:
-            held += f" of {parallelism.offload_layers} layers a stage"
-        parts.append(f"{held} in host memory")
-    if parallelism.data_sharding.value != "none":
-        parts.append(parallelism.data_sharding.value)
-    return ", ".join(parts)
+    expert_spread: float = 0.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
@@ -17,14 +17,16 @@ from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
-    format_parallelism,
+    Schedule,
 )
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
     from dse.workload._programs import Program
+    from dse.workload.transformer._types import TransformerRuntime
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
@@ -53,15 +58,22 @@ _METRICS = metrics_with(
         digits=0,
         time_exponent=-1,
     ),
-    Metric(
-        "model_flops_utilization",
-        "MFU",
-        column="MFU %",
-        maximize=True,
-        unit="%",
-        scale=100.0,
-        digits=1,
-        time_exponent=-1,
+    *(
+        Metric(
+            name,
+            title,
+            column=f"{title} %",
+            maximize=True,
+            unit="%",
+            scale=100.0,
+            digits=1,
+            time_exponent=-1,
+        )
+        for name, title in (
+            ("model_flops_utilization", "MFU"),
+            ("model_flops_utilization_causal", "MFU, causal"),
+            ("hardware_flops_utilization", "HFU"),
+        )
     ),
 )
 
@@ -140,6 +152,16 @@ class TransformerWorkload(ModelWorkload):
         return DEPLOY_FORMATS[framework].write(self.job(platform, parameters))
 
     @classmethod
+    def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:
+        """Returns how the program is written, with gradients as parameters want them reduced."""
+        software = TRANSFORMER_PROGRAMS[cls.program_name(parameters)].software
+        wanted = parameters.get("gradient_reduction_precision")
+        if wanted is None:
+            return software
+        value_bytes = Precision(str(wanted)).value_bytes
+        return replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
+
+    @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:
         """Returns one micro-batch on every replica; interleaved schedules want one per stage."""
         spread = cls.parallelism(configuration)
@@ -187,13 +209,20 @@ class TransformerWorkload(ModelWorkload):
             platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
         program = self.program_name(parameters)
+        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
+        reduced = parameters.get("gradient_reduction_precision")
+        if reduced == Precision.BF16 and precision.outside_products is not Precision.BF16:
+            raise ConfigError(
+                f"gradient reduction in {reduced} with precision {precision}: gradients have the "
+                f"type of the weights or {Precision.FP32}; leave it out, or use {Precision.FP32}"
+            )
         return TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
-            precision=Precision(str(parameters.get("precision", self.model.precision.value))),
+            precision=precision,
             parallelism=_parallelism(parameters),
-            software=TRANSFORMER_PROGRAMS[program].software,
+            software=self._software(parameters),
             program=program,
             host_profile=host_profile,
         )
@@ -210,6 +239,9 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
     def degree(name: str) -> int:
         return int(parameters.get(name, 1))
 
+    def choice(name: str, default: _Choice) -> _Choice:
+        return type(default)(str(parameters.get(name, default)))
+
     world_size = int(parameters["world_size"])
     tensor, pipeline, context = (degree(name) for name in ("tensor", "pipeline", "context"))
     others = tensor * pipeline * context
@@ -218,6 +250,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
             f"divide {world_size} ranks; choose degrees whose product does"
         )
+    shards = parameters.get("sharding_degree")
     dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
         tensor=tensor,
@@ -228,14 +261,19 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
         expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
+        schedule=choice("schedule", Schedule.ONE_F_ONE_B),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),
-        recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
+        recompute=choice("recompute", Recompute.NONE),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
         recompute_layers=int(parameters.get("recompute_layers", 0)),
-        offload=Offload(str(parameters.get("offload", Offload.NONE))),
+        offload=choice("offload", Offload.NONE),
         offload_layers=int(parameters.get("offload_layers", 0)),
-        data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
+        data_sharding=choice("data_sharding", DataSharding.NONE),
+        sharding_degree=None if shards is None else int(shards),
+        reshard_after_forward=bool(parameters.get("reshard_after_forward", True)),
+        no_sync=bool(parameters.get("no_sync", False)),
+        context_exchange=choice("context_exchange", ContextExchange.RING),
     )
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:
         raise ConfigError(
