@@ -24,6 +24,7 @@ ORDER = (
     {"search"},
     {"report", "validation", "doctor"},
     {"api"},
+    {"torchrec"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

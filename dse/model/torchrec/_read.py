@@ -25,7 +25,7 @@ from dse.model.torchrec._dense import dense_part
 from dse.model.torchrec._tables import in_collections, live_tables, table_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dse.indices import IndexDistribution
     from dse.lookup_sketch import LengthSketch, ReuseCounts
@@ -65,12 +65,14 @@ class LiveModel:
     Attributes:
         model: The model.
         text: The same as a model file (YAML).
+        paths: Path of the collection of each table, by the table's name.
         lookups: What the batches say of each table; empty without batches.
         notes: What was not in the module and has been assumed.
     """
 
     model: DlrmModel
     text: str
+    paths: Mapping[str, str]
     lookups: tuple[TableLookups, ...]
     notes: tuple[str, ...]
 
@@ -132,7 +134,8 @@ def read_torchrec(
     text = compose_model(TableList(origin, digest, entries), recipe)
     model = parse_document(text, ModelDocument, file=origin).to_model()
     notes = list(_notes(model, dense, measured, known_rule=bool(sparse_optimizer or found_rule)))
-    return LiveModel(model, text, lookups, tuple(notes))
+    paths = {table.name: table.path for table in tables}
+    return LiveModel(model, text, paths, lookups, tuple(notes))
 
 
 def _table_lookups(

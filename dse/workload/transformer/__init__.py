@@ -7,12 +7,15 @@ from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
+)
+from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     FlashKernel,
@@ -21,6 +24,7 @@ from dse.workload.transformer._types import (
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -34,6 +38,7 @@ __all__ = [
     "MEGATRON_CORE",
     "NANOTRON",
     "TRANSFORMER_PROGRAMS",
+    "ContextExchange",
     "DataSharding",
     "ExpertDispatch",
     "FlashKernel",
@@ -42,6 +47,7 @@ __all__ = [
     "Parallelism",
     "Recompute",
     "RecomputeModule",
+    "Schedule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

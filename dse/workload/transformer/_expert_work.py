@@ -80,14 +80,9 @@ class ExpertWork:
     def backward(self) -> list[Kernel]:
         """The backward pass."""
         tokens, count, hidden = self._routed, self._experts.count, self._model.hidden
-        kernels: list[Kernel] = [Product(tokens, hidden, count), Product(hidden, count, tokens)]
-        for rows, columns, depth in self._matrices():
-            each = max(1, round(rows / self._held))
-            kernels += [
-                self._grouped(rows, depth, columns),
-                # The gradient of every expert's matrix contracts that expert's rows.
-                self._grouped(self._held * depth, columns, each),
-            ]
+        kernels: list[Kernel] = [Product(tokens, hidden, count)]
+        kernels += [self._grouped(m, k, n) for m, n, k in self._matrices()]
+        kernels += self.weight_gradients()
         per_value = self._value * 3
         if self._model.gated_ffn:
             per_value = self._value * (5 if self._problem.software.fused_elementwise else 8)
@@ -98,6 +93,15 @@ class ExpertWork:
         weights = Elementwise(self._value * hidden * self.rows)
         ordered = [self._ordered(back=False), self._ordered(back=True)]
         return [*kernels, self._scores(), *ordered, weights]
+
+    def weight_gradients(self) -> list[Kernel]:
+        """The kernels of the backward pass on which no other gradient depends."""
+        made: list[Kernel] = [Product(self._model.hidden, self._experts.count, self._routed)]
+        for rows, columns, depth in self._matrices():
+            # The gradient of every expert's matrix contracts that expert's rows.
+            each = max(1, round(rows / self._held))
+            made.append(self._grouped(self._held * depth, columns, each))
+        return made
 
     def _router(self) -> Product:
         return Product(self._routed, self._experts.count, self._model.hidden)

@@ -26,9 +26,12 @@ class Groups:
         tensor: Shares matrices.
         context: Shares sequences.
         replicas: Sums gradients: ranks of data and context parallelism.
+        shards: Share one copy of what is sharded over replicas.
+        copies: Have the same part of it, in different copies.
         experts: Share the experts of a layer.
         expert_shards: Share the matrices of every expert.
         expert_replicas: Sum gradients of the same experts.
+        expert_zero: Share one copy of what is sharded of the same experts.
         stages: Ranks of two pipeline stages, neighbours or both ends; on two nodes where any
             such pair is, as all stages wait for the slowest pair.
     """
@@ -36,9 +39,12 @@ class Groups:
     tensor: Group
     context: Group
     replicas: Group
+    shards: Group
+    copies: Group
     experts: Group
     expert_shards: Group
     expert_replicas: Group
+    expert_zero: Group
     stages: Group
 
     @staticmethod
@@ -56,9 +62,14 @@ class Groups:
             tensor=Group.of(cluster, tensor, 1),
             context=Group.of(cluster, context, tensor),
             replicas=Group.of(cluster, parallelism.replicas, tensor),
+            shards=Group.of(cluster, parallelism.shards, tensor),
+            copies=Group.of(
+                cluster, parallelism.replicas // parallelism.shards, tensor * parallelism.shards
+            ),
             experts=Group.of(cluster, parallelism.expert, shards),
             expert_shards=Group.of(cluster, shards, 1),
             expert_replicas=Group.of(cluster, parallelism.expert_replicas, ranks),
+            expert_zero=Group.of(cluster, parallelism.expert_zero, ranks),
             stages=stages,
         )
 

@@ -94,6 +94,10 @@ class KernelTime(NamedTuple):
             return NotImplemented
         return KernelTime(*(own + its for own, its in zip(self, other, strict=True)))
 
+    def __sub__(self, part: KernelTime) -> KernelTime:
+        """Leaves a part of the kernels out."""
+        return KernelTime(*(max(0.0, own - its) for own, its in zip(self, part, strict=True)))
+
 
 def sustained_share(device: DeviceSpec, precision: Precision) -> float:
     """Returns the sustained rate of products over that of short measurements."""

@@ -96,15 +96,10 @@ class LayerWork:
         model, value = self._model, self._value
         hidden = model.hidden
         kernels: list[Kernel] = []
-        attention = self.attention
-        matrices = (*attention.inputs(), attention.output(), *self._block_matrices())
-        for m, n, k in matrices:
+        for m, n, k in self._matrices():
             kernels += [self._product(m, k, n), self._product(k, n, m)]
-        kernels += attention.between(backward=True)
-        if model.biases:
-            outputs = model.qkv_width_of(self._tensor) + model.ffn_width / self._tensor
-            outputs += 2 * hidden
-            kernels.append(Elementwise(value * outputs * self.tokens, 4))
+        kernels += self.attention.between(backward=True)
+        kernels += self._bias_gradients()
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
             kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
@@ -115,6 +110,29 @@ class LayerWork:
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.attention.core_backward()]
+
+    def weight_gradients(self) -> list[Kernel]:
+        """The kernels of a layer's backward pass on which no other gradient depends."""
+        made: list[Kernel] = [self._product(k, n, m) for m, n, k in self._matrices()]
+        made += self._bias_gradients()
+        if self.experts is not None:
+            made += self.experts.weight_gradients()
+        if self._model.mtp_modules:
+            m, n, k = self._joined()
+            made += [self._product(k, n, m), *self.head_weight_gradients()]
+        return made
+
+    def _bias_gradients(self) -> list[Kernel]:
+        model = self._model
+        if not model.biases:
+            return []
+        outputs = model.qkv_width_of(self._tensor) + model.ffn_width / self._tensor
+        return [Elementwise(self._value * (outputs + 2 * model.hidden) * self.tokens, 4)]
+
+    def _matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Sizes `(m, n, k)` of the products that every token takes part in."""
+        attention = (*self.attention.inputs(), self.attention.output())
+        return (*attention, *self._block_matrices())
 
     def _block_matrices(self) -> tuple[tuple[int, int, int], ...]:
         """Sizes of two products of the feed-forward block that every token visits, if any."""
@@ -193,6 +211,19 @@ class LayerWork:
         backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
 
+    def head_weight_gradients(self) -> list[Kernel]:
+        """The kernels of the head's backward pass on which no other gradient depends."""
+        model, tokens, hidden = self._model, self.tokens, self._model.hidden
+        kernels: list[Kernel] = [Product(hidden, -(-model.vocab // self._tensor), tokens)]
+        if model.family is TransformerFamily.BERT:
+            kernels.append(Product(hidden, hidden, tokens))
+        return kernels
+
+    def _joined(self) -> tuple[int, int, int]:
+        """Sizes of the product of a prediction module that joins what it takes in."""
+        hidden = self._model.hidden
+        return self.tokens, hidden // self._tensor, 2 * hidden
+
     def prediction_module(self) -> Work:
         """What a multi-token prediction module has besides its layer; nothing in other layers.
 
@@ -202,7 +233,7 @@ class LayerWork:
         model = self._model
         if not model.mtp_modules:
             return Work((), ())
-        m, n, k = self.tokens, model.hidden // self._tensor, 2 * model.hidden
+        m, n, k = self._joined()
         norms = Elementwise((3 + 2) * self._value * model.hidden * self._rows, 2)
         embedding, head = self.embedding(), self.head()
         joined = (self._norm(), self._norm(), self._product(m, n, k))

@@ -13,6 +13,7 @@ from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
 from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     FlashKernel,
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from dse.model import MixtureOfExperts, TransformerModel
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._types import Parallelism
+
+#: A ring is the default.
+_EXCHANGE: dict[ContextExchange, tuple[str, ...]] = {
+    ContextExchange.RING: (),
+    ContextExchange.ALL_GATHER: ("--cp-comm-type all_gather",),
+    ContextExchange.ULYSSES: ("--cp-comm-type a2a",),
+}
 
 #: The scale of a whole tensor comes from earlier steps by default.
 _PRECISION = {
@@ -51,6 +59,7 @@ def _text(job: TransformerJob) -> str:
         f"--tensor-model-parallel-size {spread.tensor}",
         f"--pipeline-model-parallel-size {spread.pipeline}",
         f"--context-parallel-size {spread.context}",
+        *_EXCHANGE[spread.context_exchange],
         *_expert_degrees(job),
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
@@ -242,6 +251,9 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
         yield "--overlap-grad-reduce"
     if sharding.shards_optimizer:
         yield "--use-distributed-optimizer"
+        if job.parallelism.shards < job.parallelism.replicas:
+            instances = job.parallelism.replicas // job.parallelism.shards
+            yield f"--num-distributed-optimizer-instances {instances}"
         if software.overlap_gradients:
             yield "--overlap-param-gather"
     if not software.fused_accumulation:
@@ -249,6 +261,8 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
     if job.precision.outside_products is Precision.BF16 and job.gradient_bytes == 2:
         # Megatron-LM sums them in FP32 otherwise.
         yield "--grad-reduce-in-bf16"
+    if job.precision is Precision.FP16 and job.gradient_bytes == 4:
+        yield "--accumulate-allreduce-grads-in-fp32"
 
 
 def _fsdp(job: TransformerJob) -> Iterator[str]:
@@ -258,11 +272,12 @@ def _fsdp(job: TransformerJob) -> Iterator[str]:
         (job.parallelism.expert > 1, "expert parallelism"),
         (job.model.tied_embeddings, "tied embeddings"),
         (job.precision is Precision.FP16, "FP16"),
+        (job.parallelism.shards < job.parallelism.replicas, "groups of shards"),
     ):
         if wrong:
             raise FORMAT.refusal(f"{sharding} with {what}", f"use {DataSharding.OPTIMIZER}")
     yield "--use-torch-fsdp2"
-    if sharding is DataSharding.GRADIENTS:
+    if sharding is DataSharding.GRADIENTS or not job.parallelism.reshard_after_forward:
         yield "--torch-fsdp2-no-reshard-after-forward"
     # FSDP2 owns the gradients, and saves in the format of torch.distributed.
     yield "--no-gradient-accumulation-fusion"
@@ -307,6 +322,9 @@ FORMAT = DeployFormat(
             "offload",
             "offload_layers",
             "data_sharding",
+            "sharding_degree",
+            "reshard_after_forward",
+            "context_exchange",
         }
     ),
     # Imbalance and skew measure the routing and choose nothing.

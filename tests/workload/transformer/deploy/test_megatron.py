@@ -19,6 +19,7 @@ from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
+    ContextExchange,
     DataSharding,
     ExpertDispatch,
     FlashKernel,
@@ -27,6 +28,7 @@ from dse.workload.transformer import (
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerJob,
 )
 
@@ -337,6 +339,14 @@ TABLE = [
         lambda job: job.parallelism.context,
     ),
     (
+        "--cp-comm-type",
+        "Inter-gpu communication type for context parallelism: p2p, a2a, allgather or a2a+p2p. "
+        "p2p by default.",
+        lambda job: {"all_gather": "all_gather", "ulysses": "a2a"}.get(
+            job.parallelism.context_exchange.value
+        ),
+    ),
+    (
         "--expert-model-parallel-size",
         "Degree of expert model parallelism.",
         lambda job: job.parallelism.expert if job.model.experts else None,
@@ -448,6 +458,20 @@ TABLE = [
         lambda job: job.parallelism.data_sharding is DataSharding.OPTIMIZER,
     ),
     (
+        "--num-distributed-optimizer-instances",
+        "Number of Distributed Optimizer copies across Data Parallel domain.",
+        lambda job: (
+            job.parallelism.replicas // job.parallelism.sharding_degree
+            if job.parallelism.sharding_degree
+            else None
+        ),
+    ),
+    (
+        "--accumulate-allreduce-grads-in-fp32",
+        "Gradient accumulation and all-reduce in fp32.",
+        lambda job: job.precision is Precision.FP16 and job.software.gradient_bytes == 4,
+    ),
+    (
         "--overlap-param-gather",
         "If set, overlap param all-gather in distributed optimizer.",
         lambda job: (
@@ -464,7 +488,10 @@ TABLE = [
         "--torch-fsdp2-no-reshard-after-forward",
         "Whether to reshard weights after forward pass when using PyTorch FSDP2. Set to enable "
         "FSDP ZeRO-2.",
-        lambda job: job.parallelism.data_sharding is DataSharding.GRADIENTS,
+        lambda job: (
+            job.parallelism.data_sharding is DataSharding.GRADIENTS
+            or not job.parallelism.reshard_after_forward
+        ),
     ),
     (
         "--no-gradient-accumulation-fusion",
@@ -544,6 +571,21 @@ JOBS = {
     "zero2": job(
         "llama3_8b", data=8, data_sharding=DataSharding.GRADIENTS, recompute=Recompute.FULL
     ),
+    "zero3 that stays": job(
+        "llama3_8b", data=8, data_sharding=DataSharding.PARAMETERS, reshard_after_forward=False
+    ),
+    "groups of shards": job(
+        "llama3_8b",
+        context=2,
+        context_exchange=ContextExchange.ULYSSES,
+        data=4,
+        data_sharding=DataSharding.OPTIMIZER,
+        sharding_degree=2,
+    ),
+    "gathered context": job(
+        "llama3_8b", context=2, context_exchange=ContextExchange.ALL_GATHER, data=4
+    ),
+    "wide gradients": job("gpt_22b", replace(MEGATRON, gradient_bytes=4), Precision.FP16, data=8),
     "405b": job("llama31_405b", tensor=8, pipeline=8, interleave=8, sequence_parallel=True),
     "gpt of 2020": job("gpt_22b", MEGATRON, Precision.FP16, tensor=8, sequence_parallel=True),
     "gpt_175b": job(
@@ -641,6 +683,9 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "recompute": Recompute.FULL,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
+        {"model": "llama3_8b", "pipeline": 2, "schedule": Schedule.ZERO_BUBBLE},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "sharding_degree": 2},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "no_sync": True},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},
     ],
 )
