@@ -99,7 +99,7 @@ class TransformerJob(Job):
 
     def stage_layers(self, stage: int) -> int:
         """Returns the layers of a pipeline stage."""
-        return sum(self.chunk_layers(stage, chunk) for chunk in range(self.parallelism.interleave))
+        return sum(self.layers_by_chunk[stage :: self.parallelism.pipeline])
 
     @property
     def gradient_bytes(self) -> int:

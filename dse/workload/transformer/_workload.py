@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum, StrEnum
-from itertools import product
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dse.config import parse_document
@@ -14,6 +13,7 @@ from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._workload import ModelWorkload
 from dse.workload.transformer._job import TransformerJob
+from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from dse.workload.transformer._types import TransformerRuntime
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
-
-_MICRO_BATCHES = (1, 2, 4, 8, 16)
-_DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
 
 #: Transformers train few samples a second; their steps take seconds.
 _METRICS = metrics_with(
@@ -170,30 +167,14 @@ class TransformerWorkload(ModelWorkload):
 
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
-    ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
-        """Yields products of tensor, pipeline and data parallelism with each micro-batch size.
-
-        Of the kinds of recomputation the first that fits is the best: more of it only takes
-        longer.
-        """
-        world_size = int(parameters["world_size"])
-        for tensor in _divisors(platform.cluster(world_size).domain_size):
-            for pipeline in _divisors(world_size // tensor):
-                data = world_size // tensor // pipeline
-                for micro_batch, sharding in product(
-                    _MICRO_BATCHES, _DATA_SHARDING if data > 1 else _DATA_SHARDING[:1]
-                ):
-                    spread: dict[str, ParameterValue] = {
-                        "tensor": tensor,
-                        "pipeline": pipeline,
-                        "sequence_parallel": tensor > 1,
-                        "micro_batch_size": micro_batch,
-                        "data_sharding": sharding.value,
-                    }
-                    yield tuple(
-                        {**parameters, **spread, "recompute": recompute.value}
-                        for recompute in Recompute
-                    )
+    ) -> Iterator[Mapping[str, ParameterValue]]:
+        """Yields the usual ways to spread the step; see the base class."""
+        for spread in usual_ways(self.job(platform, parameters)):
+            values = {name: getattr(spread, name) for name in CHOSEN}
+            yield {
+                **parameters,
+                **{name: getattr(value, "value", value) for name, value in values.items()},
+            }
 
     def job(
         self,
@@ -288,7 +269,3 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return RecomputeModule.text(value)
     return value.value if isinstance(value, Enum) else value
-
-
-def _divisors(count: int) -> list[int]:
-    return [value for value in range(1, count + 1) if count % value == 0]

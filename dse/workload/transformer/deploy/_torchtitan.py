@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from dse.machine import Precision
 from dse.model import SlidingWindow
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
@@ -191,7 +190,12 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         found["expert_tensor_parallel_degree"] = spread.expert_shards
     found["pipeline_parallel_degree"] = spread.pipeline
     if spread.pipeline > 1:
-        layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
+        layers = job.layers_by_chunk
+        if min(layers[1:-1], default=max(layers)) < max(layers):
+            raise FORMAT.refusal(
+                f"stages of {', '.join(map(str, layers))} layers",
+                "use another program or pipeline",
+            )
         found |= {
             "pipeline_parallel_schedule": _SCHEDULES[spread.schedule, spread.interleave > 1],
             "pipeline_parallel_microbatch_size": spread.micro_batch_size,
