@@ -1,7 +1,7 @@
 """Published training steps beside what the model and a roofline predict of them.
 
 Recommendation models are published in samples per second and read here, one reader a file;
-transformers in seconds a step (`step_marks.py`). A case keeps the quantity of its source.
+transformers in seconds a step (`step_figures.py`). A case keeps the quantity of its source.
 """
 
 from __future__ import annotations

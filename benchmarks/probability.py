@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from accuracy import DATA, published
 import numpy as np
-from step_marks import by_family, read_all, step_files
+from step_figures import by_family, read_all, step_files
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform

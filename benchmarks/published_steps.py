@@ -19,10 +19,10 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import AttentionKind, TransformerModel
 from dse.workload import load_workload, predict_job
-from dse.workload.transformer import TRANSFORMER_PROGRAMS, TransformerWorkload
+from dse.workload.transformer import TRANSFORMER_PROGRAMS, Offload, TransformerWorkload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from dse.workload import ParameterValue, Prediction
@@ -37,6 +37,10 @@ _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
 
 #: Networks between nodes that are not their platform's default: nanotron ran on AWS p5.
 _NETWORKS = {"nanotron": "efa_3200g"}
+
+#: Programs whose recipes keep activations of some layers in host memory rather than computing them
+#: again (`cpu_offloading_num_layers` of NVIDIA-NeMo/Megatron-Bridge's Llama 3 70B).
+_OFFLOADING = {"megatron_bridge"}
 
 _PARAMETERS = {
     "gpus": "world_size",
@@ -59,7 +63,7 @@ class PublishedStep:
         program: Training program in the file.
         measured_s: Published time; NaN if the run failed.
         job: What was predicted; None with a problem.
-        prediction: Its prediction; None with a problem.
+        prediction: Its prediction; None with a problem, and where the run failed.
         problem: Why it was not predicted; empty if it was.
         row: The row by column.
     """
@@ -91,6 +95,11 @@ class PublishedStep:
     def high_s(self) -> float:
         """Upper end of the 90 % interval."""
         return math.nan if self.prediction is None else self.prediction.iteration_time_p95_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank is said to fit; false with a problem."""
+        return self.job is not None and not self.job.cannot_fit()
 
     @property
     def measured_memory_bytes(self) -> float:
@@ -125,7 +134,6 @@ class PublishedStep:
 
     def document(self) -> dict[str, object]:
         """Returns the step for machines; what is not known is null."""
-        found = self.prediction
         times_s = {
             "measured_s": self.measured_s,
             "predicted_s": self.predicted_s,
@@ -142,7 +150,7 @@ class PublishedStep:
             **{name: None if math.isnan(time_s) else time_s for name, time_s in times_s.items()},
             # What the allocator gives out on the first rank.
             **{name: None if math.isnan(size) else size for name, size in sizes.items()},
-            "fits": None if found is None else found.feasible,
+            "fits": self.fits,
             "problem": self.problem,
         }
 
@@ -150,17 +158,41 @@ class PublishedStep:
 def published_step(row: Mapping[str, str]) -> PublishedStep:
     """Returns a row with its prediction, or with the reason why there is none."""
     measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
-    # If recomputation is not stated, the least that fits.
-    kinds = [row["recompute"]] if row["recompute"] else ["none", "selective", "full"]
     try:
-        for recompute in kinds:
-            job = published_job({**row, "recompute": recompute})
-            prediction = predict_job(job)
-            if prediction.feasible:
+        for job in _ways_to_fit(row):
+            job.check()
+            if not job.cannot_fit():
                 break
+        # A run that failed has no time to compare with.
+        prediction = None if math.isnan(measured_s) else predict_job(job)
     except (DseError, ValueError) as error:
         return PublishedStep(row["case"], row["program"], measured_s, problem=str(error), row=row)
     return PublishedStep(row["case"], row["program"], measured_s, job, prediction, row=row)
+
+
+def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
+    """Yields the job of a row; with less and less memory where recomputation is not stated.
+
+    Raises:
+        DseError: The row describes something that is not modelled.
+    """
+    if row["recompute"]:
+        yield published_job(row)
+        return
+    for recompute in ("none", "selective"):
+        yield published_job({**row, "recompute": recompute})
+    if row["program"] in _OFFLOADING:
+        job = published_job({**row, "recompute": "none"})
+        for eighths in range(1, 9):
+            spread = replace(
+                job.parallelism,
+                offload=Offload.ACTIVATIONS,
+                offload_layers=math.ceil(
+                    job.model.layers / job.parallelism.pipeline * eighths / 8
+                ),
+            )
+            yield replace(job, parallelism=spread)
+    yield published_job({**row, "recompute": "full"})
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

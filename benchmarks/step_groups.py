@@ -92,7 +92,7 @@ KINDS: dict[str, Callable[[PublishedStep, TransformerJob], object]] = {
     "sequence": lambda _, job: job.model.sequence_length,
     "machine": lambda _, job: job.cluster.name,
     "precision": lambda _, job: job.precision.value,
-    "release": lambda step, _: step.row.get("source", "").rpartition("/")[2],
+    "release": lambda step, _: step.row.get("source", "").split(" (")[0].rpartition("/")[2],
     "ranks": lambda _, job: job.world_size,
     "tensor": lambda _, job: job.parallelism.tensor,
     "pipeline": lambda _, job: job.parallelism.pipeline,

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from end_to_end_plot import scatter_by_family
+from step_figures import case_of
 from step_groups import fitted_here
-from step_marks import case_of, number, percent
+from step_marks import number, percent
 from step_plot import group_picture
 
 from dse.errors import DseError
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from end_to_end_figures import Mark
+    from step_figures import StepFigures
     from step_groups import GroupErrors
-    from step_marks import StepFigures, StepReport
+    from step_marks import StepReport
 
     from dse.workload import FittedValue
 

@@ -52,13 +52,18 @@ def marks(benchmark):
 
 
 @pytest.fixture(scope="module")
-def sourced(marks, tmp_path_factory):
+def figures(benchmark):
+    return benchmark("step_figures")
+
+
+@pytest.fixture(scope="module")
+def sourced(figures, tmp_path_factory):
     """Three plans that ran, one that failed and one that nobody knows."""
     path = tmp_path_factory.mktemp("steps") / "steps.csv"
     rows = [row(1, "0.1"), row(2, "0.1"), row(4, "0.1", memory="2.0")]
     rows += [row(8, "", status="failed"), row(1, "0.1", program="unknown")]
     path.write_text(HEAD + "".join(rows))
-    return marks.read_all([path])
+    return figures.read_all([path])
 
 
 def timed(sourced, *factors):
@@ -69,9 +74,9 @@ def timed(sourced, *factors):
     ]
 
 
-def test_every_row_is_counted(marks, sourced):
-    figures = {row.family: row for row in marks.all_figures(sourced)}
-    known, unknown = figures["megatron_deepspeed"], figures["unknown"]
+def test_every_row_is_counted(figures, sourced):
+    families = {row.family: row for row in figures.all_figures(sourced)}
+    known, unknown = families["megatron_deepspeed"], families["unknown"]
     assert (known.rows, known.cases, known.failed, known.refused) == (4, 3, 1, 0)
     assert (unknown.rows, unknown.cases, unknown.refused, unknown.not_predicted) == (1, 0, 1, 1)
     assert (known.fits, known.failed_fits, unknown.fits) == (1.0, 1.0, 0.0)
@@ -81,9 +86,9 @@ def test_every_row_is_counted(marks, sourced):
     assert known.memory == pytest.approx(abs(step.predicted_memory_bytes / 2**31 - 1))
 
 
-def test_errors_order_and_choice_by_hand(marks, sourced):
+def test_errors_order_and_choice_by_hand(figures, sourced):
     steps = timed(sourced, 1.1, 0.8, 1.0)
-    found = marks.step_figures("f", steps)
+    found = figures.step_figures("f", steps)
     assert found.median == pytest.approx(0.1)
     assert found.mean == pytest.approx(0.1, abs=1e-4)
     assert found.bias == pytest.approx(0.0)
@@ -93,19 +98,19 @@ def test_errors_order_and_choice_by_hand(marks, sourced):
     assert found.groups == 1
     assert found.regret == pytest.approx(chosen_s / min(measured_s) - 1)
     assert found.chosen == (found.regret <= 0.1)
-    assert marks.step_figures("f", timed(sourced, 2, 2, 2)).tau == pytest.approx(1.0)
-    assert math.isnan(marks.step_figures("f", steps[:2]).tau)
+    assert figures.step_figures("f", timed(sourced, 2, 2, 2)).tau == pytest.approx(1.0)
+    assert math.isnan(figures.step_figures("f", steps[:2]).tau)
 
 
-def test_a_refused_row_misses_the_mark(marks, sourced):
-    good = marks.step_figures("composer", timed(sourced, 1.0, 1.01, 1.0))
+def test_a_refused_row_misses_the_mark(marks, figures, sourced):
+    good = figures.step_figures("composer", timed(sourced, 1.0, 1.01, 1.0))
     assert next(iter(marks.step_marks([good]))).met
     refused = replace(good, not_predicted=1)
     assert not any(mark.met for mark in marks.step_marks([refused]))
     assert marks.step_marks([replace(good, family="nobody's")]) == []
 
 
-def test_left_out_groups_are_predicted_with_what_the_others_say(marks, sourced):
+def test_left_out_groups_are_predicted_with_what_the_others_say(benchmark, sourced):
     """Where the host takes 1.4 times as long in all rows, the other groups tell so."""
     steps = []
     for one in sourced[:3]:
@@ -115,7 +120,7 @@ def test_left_out_groups_are_predicted_with_what_the_others_say(marks, sourced):
         steps.append(replace(one.step, measured_s=job.simulated().time_s))
     shipped = [abs(step.error) for step in steps]
     assert max(shipped) > 0.15
-    (by_tensor, _) = importlib.import_module("step_groups").group_errors("f", steps)
+    (by_tensor, _) = benchmark("step_groups").group_errors("f", steps)
     assert by_tensor.by == "tensor"
     assert by_tensor.refitted == ("framework_calls_per_op",)
     assert [(group.name, group.rows) for group in by_tensor.groups] == [
@@ -126,25 +131,25 @@ def test_left_out_groups_are_predicted_with_what_the_others_say(marks, sourced):
     assert by_tensor.worst.median < 0.05
 
 
-def test_folders_and_files(marks, tmp_path):
+def test_folders_and_files(figures, tmp_path):
     with pytest.raises(DseError):
-        marks.step_files(tmp_path)
+        figures.step_files(tmp_path)
     nested = tmp_path / "steps"
     nested.mkdir()
     (nested / "b.csv").touch()
     (tmp_path / "transformer_training_cases.csv").touch()
     names = ["b.csv", "transformer_training_cases.csv"]
-    assert [path.name for path in marks.step_files(tmp_path)] == names
-    assert [path.name for path in marks.step_files(nested)] == names
-    assert marks.step_files(nested / "b.csv") == [nested / "b.csv"]
+    assert [path.name for path in figures.step_files(tmp_path)] == names
+    assert [path.name for path in figures.step_files(nested)] == names
+    assert figures.step_files(nested / "b.csv") == [nested / "b.csv"]
 
 
-def test_the_section_of_the_page_is_replaced(benchmark, marks, sourced, tmp_path):
+def test_the_section_of_the_page_is_replaced(benchmark, marks, figures, sourced, tmp_path):
     page = benchmark("step_page")
     steps = timed(sourced[:3], 1.1, 0.8, 1.0)
-    figures = marks.all_figures(steps)
+    families = figures.all_figures(steps)
     groups = benchmark("step_groups").group_errors("f", [one.step for one in steps])
-    report = marks.StepReport(steps, figures, marks.step_marks(figures), groups)
+    report = marks.StepReport(steps, families, marks.step_marks(families), groups)
     path = tmp_path / "page.md"
     path.write_text(f"# A\n\n## Before\n\nb\n\n{page.TITLE}\nold\n\n## After\n\na\n")
     page.replace_section(path, page.step_section(report))
@@ -187,10 +192,10 @@ def test_rooflines_by_hand(benchmark, sourced):
     ("name", "every", "limit"),
     [("vtrain.csv", 12, 0.08), ("dgxc.csv", 12, 0.05), ("megatron.csv", 8, 0.2)],
 )
-def test_a_sample_of_the_published_steps_is_met(marks, tmp_path, name, every, limit):
+def test_a_sample_of_the_published_steps_is_met(figures, tmp_path, name, every, limit):
     """The whole files: `python benchmarks/accuracy.py --steps`."""
     head, *rows = (STEPS / name).read_text().splitlines()
     (tmp_path / name).write_text("\n".join([head, *rows[::every]]))
-    for found in marks.all_figures(marks.read_all([tmp_path / name])):
+    for found in figures.all_figures(figures.read_all([tmp_path / name])):
         assert not found.not_predicted
         assert found.median <= limit, found

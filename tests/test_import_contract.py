@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ORDER = (
     {"errors", "_suggest", "_reading", "_tables", "_terminal", "_torch", "_interrupts"},
     {"ranking", "indices"},
-    {"_files", "config", "graph", "lookup_blocks"},
+    {"_files", "config", "graph", "lookup_blocks", "lookup_sketch"},
     {"launch", "machine"},
     {"simulate", "model"},
     {"calibration", "explanation", "sharding"},
@@ -24,6 +24,7 @@ ORDER = (
     {"search"},
     {"report", "validation", "doctor"},
     {"api"},
+    {"torchrec"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

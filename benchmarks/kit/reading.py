@@ -11,11 +11,10 @@ import numpy as np
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import read_session
 from dse.errors import DseError
-from dse.machine.platforms import load_platform
+from dse.machine.platforms import load_platform, platform_of_device
 from dse.workload import predict_job
 from kit import kernels, steps, study, traces
 from kit.log import read_log
-from kit.platforms import built_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +41,8 @@ def read(out: Path, platform_name: str = "") -> str:
     log = out / kernels.FILE
     session = read_session(log)
     machine = session.machine
-    shipped = (
-        load_platform(platform_name)
-        if platform_name
-        else built_in(machine.device, machine.device_name)
-    )
+    own = "cpu" if machine.device == "cpu" else platform_of_device(machine.device_name)
+    shipped = load_platform(platform_name or own)
     lines = [f"# Measured on one {machine.device_name}", ""]
     measured = session.done - len(session.skipped)
     lines += [

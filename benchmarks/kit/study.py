@@ -8,9 +8,9 @@ import tempfile
 
 import dse
 from dse.calibration.microbench import describe_machine
+from dse.machine.platforms import platform_of_device
 from dse.search import ValidationMode, validation_to_json
 from dse.validation import ValidateOptions, validate_study
-from kit.platforms import built_in
 
 FILE = "validation.json"
 
@@ -45,10 +45,11 @@ def run(out: Path, device: str, budget_s: float) -> None:
     """Searches, measures and writes the validation, unless it is there."""
     if (out / FILE).is_file():
         return
-    platform = built_in(device, describe_machine(device).device_name)
-    searched = space("dlrm_small", platform.name, (4, 8), (4096, 16384))
     if device == "cpu":
-        searched = space(str(SMALL_MODEL), platform.name, (2,), (64, 256))
+        searched = space(str(SMALL_MODEL), "cpu", (2,), (64, 256))
+    else:
+        platform = platform_of_device(describe_machine(device).device_name)
+        searched = space("dlrm_small", platform, (4, 8), (4096, 16384))
     with tempfile.TemporaryDirectory() as folder:
         study = dse.run(searched, trials=8, seed=0, out=Path(folder) / "study")
         validation = validate_study(

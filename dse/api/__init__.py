@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dse.api._collective import TABLE_SIZES_BYTES, collective, collective_table
 from dse.api._job import Job, predict, rank, shard
+from dse.api._model import model_from_torchrec
 from dse.api._recommend import recommend
 from dse.api._study import Study, compare, create_study, load_study, run, validate
 
@@ -20,6 +21,7 @@ __all__ = [
     "compare",
     "create_study",
     "load_study",
+    "model_from_torchrec",
     "predict",
     "rank",
     "recommend",

@@ -254,18 +254,18 @@ class Workload(ABC):
 
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
-    ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
-        """Yields the usual ways to run this workload on a machine.
+    ) -> Iterator[Mapping[str, ParameterValue]]:
+        """Yields the usual ways to run this workload on a machine that fit its memory.
+
+        A time that the given parameters cannot beat by their arithmetic alone
+        (:meth:`Job.optimistic_time_s`) has to hold for all of them.
 
         Args:
             platform: The machine.
             parameters: What is given: ranks, batch, precision and program.
-
-        Returns:
-            Alternatives, each a sequence of parameters of which the first that fits is the best.
         """
         del platform
-        yield (parameters,)
+        yield parameters
 
     def favourable(
         self,

@@ -97,15 +97,43 @@ def predict_command(
             "--context", min=1, help="Context-parallel ranks.", rich_help_panel=_TRANSFORMER
         ),
     ] = None,
+    context_exchange: Annotated[
+        str,
+        typer.Option(
+            "--context-exchange",
+            metavar="ring|all_gather|ulysses",
+            help="How context-parallel ranks share keys and values; ring by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
     expert: Annotated[
         int | None,
         typer.Option(
             "--expert",
             min=1,
-            help="Ranks of data and context parallelism that share the experts of a layer.",
+            help="Ranks that share the experts of a layer.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
+    expert_tensor: Annotated[
+        int | None,
+        typer.Option(
+            "--expert-tensor",
+            min=1,
+            help="Ranks that share every expert's matrices; those of --tensor by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    expert_dispatch: Annotated[
+        str,
+        typer.Option(
+            "--expert-dispatch",
+            metavar="alltoall|allgather|deduplicated",
+            help="How tokens reach their experts; as the program does by default.",
+            show_default=False,
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
     interleave: Annotated[
         int | None,
         typer.Option(
@@ -116,6 +144,15 @@ def predict_command(
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            metavar="1f1b|gpipe|zero_bubble",
+            help="Order of the passes of a pipeline stage; 1f1b by default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
     sequence_parallel: Annotated[
         bool | None,
         typer.Option(
@@ -149,7 +186,7 @@ def predict_command(
             "--recompute-modules",
             metavar="MODULE+…",
             help="Parts of a layer that selective recomputation repeats: core_attn (the default), "
-            "layernorm, mlp, moe, moe_act.",
+            "mla_up_proj, layernorm, mlp, moe, moe_act.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",
@@ -188,6 +225,44 @@ def predict_command(
             "--zero-stage",
             metavar="none|zero1|zero2|zero3",
             help="ZeRO stage of data parallelism; zero3 is FSDP.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = "",
+    sharding_degree: Annotated[
+        int | None,
+        typer.Option(
+            "--sharding-degree",
+            min=1,
+            help="Ranks that share one copy of what is sharded; others keep copies (HSDP). All by "
+            "default.",
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    reshard_after_forward: Annotated[
+        bool | None,
+        typer.Option(
+            "--reshard-after-forward/--no-reshard-after-forward",
+            help="Gathered parameters are freed after a forward pass and gathered again for its "
+            "backward pass (zero3); the default.",
+            show_default=False,
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    no_sync: Annotated[
+        bool | None,
+        typer.Option(
+            "--no-sync/--sync",
+            help="Sharded gradients are reduced after the last micro-batch, not after each.",
+            show_default=False,
+            rich_help_panel=_TRANSFORMER,
+        ),
+    ] = None,
+    gradient_reduction_precision: Annotated[
+        str,
+        typer.Option(
+            "--gradient-reduction-precision",
+            metavar="bf16|fp32",
+            help="Type of gradients in their sums; the program's by default.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",
@@ -250,8 +325,12 @@ def predict_command(
         tensor=tensor,
         pipeline=pipeline,
         context=context,
+        context_exchange=context_exchange,
         expert=expert,
+        expert_tensor=expert_tensor,
+        expert_dispatch=expert_dispatch,
         interleave=interleave,
+        schedule=schedule,
         sequence_parallel=sequence_parallel,
         micro_batch_size=micro_batch_size,
         recompute=recompute,
@@ -260,6 +339,10 @@ def predict_command(
         offload=offload,
         offload_layers=offload_layers,
         data_sharding=data_sharding,
+        sharding_degree=sharding_degree,
+        reshard_after_forward=reshard_after_forward,
+        no_sync=no_sync,
+        gradient_reduction_precision=gradient_reduction_precision,
         price_basis=price_basis(basis) if basis else "",
         price_provider=provider,
         overrides=tuple(changes or ()),

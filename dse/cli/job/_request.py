@@ -47,8 +47,12 @@ class Request:
         tensor: Tensor-parallel ranks.
         pipeline: Pipeline stages.
         context: Context-parallel ranks.
+        context_exchange: How these share keys and values.
         expert: Ranks that share the experts of a layer.
+        expert_tensor: Ranks that share every expert's matrices.
+        expert_dispatch: How tokens reach their experts.
         interleave: Virtual pipeline stages of a stage.
+        schedule: Order of the passes of a pipeline stage.
         sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What the backward pass recomputes.
@@ -57,6 +61,11 @@ class Request:
         offload: What host memory holds.
         offload_layers: Layers of each stage whose activations it holds.
         data_sharding: ZeRO stage.
+        sharding_degree: Ranks that share one copy of what is sharded; all replicas if None.
+        reshard_after_forward: Whether gathered parameters are freed before the backward pass.
+        no_sync: Whether sharded gradients are reduced after the last micro-batch alone.
+        gradient_reduction_precision: Type of gradients in their sums; the program's if
+            empty.
         price_basis: Which list prices count; those on demand if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         overrides: Changes of the platform's figures, as `PATH=VALUE`.
@@ -84,8 +93,12 @@ class Request:
     tensor: int | None = None
     pipeline: int | None = None
     context: int | None = None
+    context_exchange: str = ""
     expert: int | None = None
+    expert_tensor: int | None = None
+    expert_dispatch: str = ""
     interleave: int | None = None
+    schedule: str = ""
     sequence_parallel: bool | None = None
     micro_batch_size: int | None = None
     recompute: str = ""
@@ -94,6 +107,10 @@ class Request:
     offload: str = ""
     offload_layers: int | None = None
     data_sharding: str = ""
+    sharding_degree: int | None = None
+    reshard_after_forward: bool | None = None
+    no_sync: bool | None = None
+    gradient_reduction_precision: str = ""
     price_basis: str = ""
     price_provider: str = ""
     overrides: tuple[str, ...] = ()

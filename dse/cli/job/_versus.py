@@ -20,9 +20,12 @@ _NUMBERS = (
     "pipeline",
     "context",
     "expert",
+    "expert_tensor",
     "interleave",
     "micro_batch_size",
+    "sharding_degree",
 )
+_SWITCHES = ("sequence_parallel", "reshard_after_forward", "no_sync")
 
 #: Other names of keys.
 _ALIASES = {
@@ -113,7 +116,7 @@ def _known(key: str) -> str:
 def _checked(key: str, value: object) -> str | int | bool | dict[str, object]:
     if key == "platform" and isinstance(value, dict):
         return value
-    if key == "sequence_parallel":
+    if key in _SWITCHES:
         given = str(value).lower()
         if given not in _YES_OR_NO:
             raise ConfigError(f"--versus: {key}: expected true or false, found `{value}`")

@@ -15,6 +15,7 @@ from dse.machine.platforms._derive import (
     PlatformChoice,
     derive_platform,
 )
+from dse.machine.platforms._devices import platform_of_device
 from dse.machine.platforms._load import (
     list_platforms,
     load_platform,
@@ -52,6 +53,7 @@ __all__ = [
     "override_platforms",
     "parse_override",
     "platform_from_text",
+    "platform_of_device",
     "read_calibrations",
     "transferred_curves",
     "write_calibrations",

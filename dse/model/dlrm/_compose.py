@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from dse.config import SCHEMA_VERSION, parse_document
 from dse.errors import ConfigError, Diagnostic
+from dse.indices import IdOrder, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Optimizer
 from dse.model.dlrm._model import DataType, Interaction, InteractionKind
 from dse.model.dlrm._schema import ModelDocument
 
 if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
     from dse.model.dlrm._table_list import TableEntry, TableList
 
 _TABLE_FIELD = re.compile(r"tables\[(\d+)\]")
@@ -96,7 +98,7 @@ def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
         "table_defaults:",
         *([f"  dim: {recipe.dim}"] if recipe.dim is not None else []),
         f"  pooling: {_number(recipe.pooling)}",
-        f"  indices: {_indices(recipe.alpha)}",
+        f"  indices: {_indices(Zipf(recipe.alpha) if recipe.alpha else Uniform())}",
         f"  data_type: {recipe.data_type}",
         "tables:",
         *(f"  - {{{', '.join(_fields(entry))}}}" for entry in tables.entries),
@@ -145,8 +147,10 @@ def _fields(entry: TableEntry) -> list[str]:
         factors = [_number(factor) for factor in entry.pooling_factors]
         joined = factors[0] if len(factors) == 1 else f"[{', '.join(factors)}]"
         fields.append(f"pooling: {joined}")
-    if entry.alpha is not None:
-        fields.append(f"indices: {_indices(entry.alpha)}")
+    if entry.pooling_distribution is not None:
+        fields.append(f"pooling_distribution: {entry.pooling_distribution}")
+    if entry.indices is not None:
+        fields.append(f"indices: {_indices(entry.indices)}")
     if entry.data_type is not None:
         fields.append(f"data_type: {entry.data_type}")
     if entry.weighted is not None:
@@ -158,8 +162,24 @@ def _fields(entry: TableEntry) -> list[str]:
     return fields
 
 
-def _indices(alpha: float) -> str:
-    return f"{{kind: zipf, alpha: {_number(alpha)}}}" if alpha else "{kind: uniform}"
+def _indices(indices: IndexDistribution) -> str:
+    """The block of a distribution; the order of ids where it is not the usual one."""
+    ids = "" if indices.ids is IdOrder.HASHED else f", ids: {indices.ids}"
+    if isinstance(indices, Zipf):
+        return f"{{kind: zipf, alpha: {_number(indices.alpha)}{ids}}}"
+    if isinstance(indices, ReuseHistogram):
+        rows, lookups = (
+            f"[{', '.join(map(_number, each))}]"
+            for each in (indices.row_share, indices.lookup_share)
+        )
+        means = (
+            f"mean_reuse: {_number(indices.mean_reuse)}, "
+            f"touched_share: {_number(indices.touched_share)}"
+        )
+        return (
+            f"{{kind: reuse_histogram, row_share: {rows}, lookup_share: {lookups}, {means}{ids}}}"
+        )
+    return "{kind: uniform}"
 
 
 def _number(value: float) -> str:

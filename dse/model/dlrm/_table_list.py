@@ -8,6 +8,7 @@ that a list of thousands can be corrected at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 import hashlib
 import math
 from typing import TYPE_CHECKING, TypeVar
@@ -16,13 +17,15 @@ from dse._reading import read_bytes
 from dse._suggest import hint, nearest
 from dse._tables import Table, parse_table
 from dse.errors import ConfigError, Diagnostic
-from dse.model.dlrm._model import DataType
+from dse.indices import IdOrder, IndexDistribution, Uniform, Zipf
+from dse.model.dlrm._model import DataType, PoolingDistribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 Value = TypeVar("Value")
+Kind = TypeVar("Kind", bound=StrEnum)
 
 #: Columns, and other names for them; case, spaces and hyphens do not matter.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -33,6 +36,8 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "count": ("copies",),
     "data_type": ("dtype", "weights_precision"),
     "alpha": ("zipf_alpha", "zipf_exponent"),
+    "ids": ("id_order",),
+    "pooling_distribution": ("lengths",),
     "weighted": ("is_weighted",),
     "bags_per_sample": ("batch_share",),
 }
@@ -71,9 +76,10 @@ class TableEntry:
             likewise.
         count: Number of equal tables.
         data_type: Storage type; None likewise.
-        alpha: Zipf exponent of the popularity of rows, 0 if uniform; None likewise.
+        indices: Popularity of the rows; None likewise.
         weighted: Whether lookups have weights; None likewise.
         bags_per_sample: Bags of a feature for one sample; None likewise.
+        pooling_distribution: How lookups vary from bag to bag; None likewise.
     """
 
     line: int
@@ -83,9 +89,10 @@ class TableEntry:
     pooling_factors: tuple[float, ...] | None = None
     count: int = 1
     data_type: DataType | None = None
-    alpha: float | None = None
+    indices: IndexDistribution | None = None
     weighted: bool | None = None
     bags_per_sample: float | None = None
+    pooling_distribution: PoolingDistribution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +200,12 @@ class _Reader:
             pooling_factors=self._value(index, "pooling", _factors),
             count=count,
             data_type=self._value(index, "data_type", _data_type),
-            alpha=self._value(index, "alpha", _alpha),
+            indices=self._indices(index),
             weighted=self._value(index, "weighted", _yes_or_no),
             bags_per_sample=self._value(index, "bags_per_sample", _bags),
+            pooling_distribution=self._value(
+                index, "pooling_distribution", _member(PoolingDistribution)
+            ),
         )
         self.total += count
         if len(self.problems) == before:
@@ -216,6 +226,15 @@ class _Reader:
         except ValueError as error:
             self._report(index, column, f"expected {error}, found `{text[:_MAX_SHOWN]}`")
             return None
+
+    def _indices(self, index: int) -> IndexDistribution | None:
+        alpha = self._value(index, "alpha", _alpha)
+        ids = self._value(index, "ids", _member(IdOrder))
+        if alpha is None:
+            if ids is not None:
+                self._report(index, "ids", "expected an exponent in `alpha` beside it")
+            return None
+        return Zipf(alpha, ids=ids or IdOrder.HASHED) if alpha else Uniform()
 
     def _name(self, index: int, line: int) -> str:
         named = "name" in self._values
@@ -288,6 +307,15 @@ def _bags(text: str) -> float:
     if not _is_number(text) or not 0 < float(text) <= _MAX_BAGS:
         raise ValueError(f"bags a sample, above 0 and at most {_MAX_BAGS:,}")
     return float(text)
+
+
+def _member(kinds: type[Kind]) -> Callable[[str], Kind]:
+    def read(text: str) -> Kind:
+        if text.lower() not in [*kinds]:
+            raise ValueError(f"one of {', '.join(kinds)}")
+        return kinds(text.lower())
+
+    return read
 
 
 def _data_type(text: str) -> DataType:

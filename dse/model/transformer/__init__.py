@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dse.model.transformer._huggingface import compose_transformer
-from dse.model.transformer._model import (
+from dse.model.transformer._model import TransformerModel
+from dse.model.transformer._parts import (
     Activation,
     AttentionKind,
     LatentAttention,
@@ -11,7 +12,6 @@ from dse.model.transformer._model import (
     NormKind,
     SlidingWindow,
     TransformerFamily,
-    TransformerModel,
 )
 from dse.model.transformer._schema import TransformerDocument
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from dse.config import SCHEMA_VERSION, load_document, parse_document
 from dse.errors import ConfigError
 from dse.model._common import Width
-from dse.model.transformer._model import Activation, NormKind, TransformerFamily
+from dse.model.transformer._parts import Activation, NormKind, TransformerFamily
 from dse.model.transformer._schema import Layers, TransformerDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+
+#: Numbers of which there may be none.
+Number = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class _Architecture(NamedTuple):
@@ -25,22 +30,38 @@ class _Architecture(NamedTuple):
         biases: Whether linear layers have biases.
         learned_positions: Whether positions have learned vectors.
         tied: Whether embedding and language head share a matrix unless the file says otherwise.
+        full_every: With a sliding window, each such layer sees all tokens unless the file says
+            otherwise; 0 if none does.
+        shared_expert: Whether all tokens visit one more expert, as wide as the others.
+        limited_experts: Whether experts have biases and limit values before their activation.
     """
 
     gated_ffn: bool
     biases: bool = False
     learned_positions: bool = False
     tied: bool = False
+    full_every: int = 0
+    shared_expert: bool = False
+    limited_experts: bool = False
 
 
-#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count.
+#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
+#: do norms of heads and those after a block, sinks of attention, and biases of experts.
 _ARCHITECTURES = {
     "bert": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
+    "deepseek_v2": _Architecture(gated_ffn=True),
+    "deepseek_v3": _Architecture(gated_ffn=True),
     "gemma": _Architecture(gated_ffn=True, tied=True),
+    "gemma2": _Architecture(gated_ffn=True, tied=True, full_every=2),
+    "gemma3_text": _Architecture(gated_ffn=True, tied=True, full_every=6),
+    "glm4_moe": _Architecture(gated_ffn=True),
     "gpt2": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
     "gpt_neox": _Architecture(gated_ffn=False, biases=True),
+    "gpt_oss": _Architecture(gated_ffn=True, full_every=2, limited_experts=True),
     "granite": _Architecture(gated_ffn=True),
+    "kimi_k2": _Architecture(gated_ffn=True),
     "llama": _Architecture(gated_ffn=True),
+    "llama4_text": _Architecture(gated_ffn=True, shared_expert=True),
     "mistral": _Architecture(gated_ffn=True),
     "mixtral": _Architecture(gated_ffn=True),
     "nemotron": _Architecture(gated_ffn=False),
@@ -49,17 +70,12 @@ _ARCHITECTURES = {
     "opt": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
     "olmoe": _Architecture(gated_ffn=True),
     "phi3": _Architecture(gated_ffn=True),
+    "olmo3": _Architecture(gated_ffn=True, full_every=4),
     "qwen2": _Architecture(gated_ffn=True),
+    "qwen2_moe": _Architecture(gated_ffn=True),
     "qwen3": _Architecture(gated_ffn=True),
     "qwen3_moe": _Architecture(gated_ffn=True),
     "starcoder2": _Architecture(gated_ffn=False, biases=True, tied=True),
-}
-
-#: Keys of parts that are not modelled, and what those are.
-_NOT_MODELLED = {
-    "kv_lora_rank": "latent attention",
-    "first_k_dense_replace": "a model whose first layers have no experts",
-    "mlp_only_layers": "a model some of whose layers have no experts",
 }
 
 #: Probabilities of dropout.
@@ -93,11 +109,28 @@ class _HuggingFaceConfig(BaseModel):
     ffn_hidden: Width | None = Field(
         None, validation_alias=AliasChoices("intermediate_size", "ffn_dim", "n_inner")
     )
+    dense_hidden: Width | None = Field(None, validation_alias="intermediate_size_mlp")
     experts: Width | None = Field(
-        None, validation_alias=AliasChoices("num_experts", "num_local_experts")
+        None, validation_alias=AliasChoices("num_experts", "num_local_experts", "n_routed_experts")
     )
     active_experts: Width = Field(2, validation_alias="num_experts_per_tok")
     expert_hidden: Width | None = Field(None, validation_alias="moe_intermediate_size")
+    shared_experts: Number = Field(0, validation_alias="n_shared_experts")
+    shared_hidden: Number = Field(0, validation_alias="shared_expert_intermediate_size")
+    first_dense: Number = Field(0, validation_alias="first_k_dense_replace")
+    dense_layers: list[int] = Field([], validation_alias="mlp_only_layers")
+    experts_every: Width = Field(
+        1,
+        validation_alias=AliasChoices(
+            "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"
+        ),
+    )
+    mtp_modules: Number = Field(0, validation_alias="num_nextn_predict_layers")
+    kv_rank: Width | None = Field(None, validation_alias="kv_lora_rank")
+    query_rank: Width | None = Field(None, validation_alias="q_lora_rank")
+    nope_dim: Width = Field(128, validation_alias="qk_nope_head_dim")
+    rope_dim: Width = Field(64, validation_alias="qk_rope_head_dim")
+    value_dim: Width = Field(128, validation_alias="v_head_dim")
     vocab: Width = Field(validation_alias="vocab_size")
     positions: Width = Field(
         validation_alias=AliasChoices("max_position_embeddings", "n_positions")
@@ -109,6 +142,18 @@ class _HuggingFaceConfig(BaseModel):
     )
     sliding_window: Width | None = None
     use_sliding_window: bool = True
+    max_window_layers: Number | None = None
+    full_every: Width | None = Field(None, validation_alias="sliding_window_pattern")
+    layer_types: list[str] | None = None
+    attention_chunk_size: Width | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_part(cls, value: object) -> object:
+        """A model of several kinds of input has its text part in a block of its own."""
+        if isinstance(value, dict) and isinstance(value.get("text_config"), dict):
+            return {**value, **value["text_config"]}
+        return value
 
     def other(self, key: str) -> object:
         """Returns the value of a key that is not among the fields; None without it."""
@@ -132,11 +177,11 @@ def compose_transformer(
     config = load_document(path, _HuggingFaceConfig)
     architecture = _architecture(path, config)
     tokens = sequence_length or config.positions
-    window = config.sliding_window if config.use_sliding_window else None
-    if window is not None and window < tokens:
+    chunk = config.attention_chunk_size
+    if chunk is not None and chunk < tokens:
         raise ConfigError(
-            f"{path}: sliding_window: attention to {window} of {tokens} tokens is not modelled; "
-            f"pass --sequence-length {window} or less, where it sees all of them"
+            f"{path}: attention_chunk_size: attention to chunks of {chunk} of {tokens} tokens is "
+            f"not modelled; pass --sequence-length {chunk} or less, where it sees all of them"
         )
     family = TransformerFamily.BERT if config.model_type == "bert" else TransformerFamily.GPT
     tied = architecture.tied if config.tied is None else config.tied
@@ -152,9 +197,10 @@ def compose_transformer(
         f"layers: {config.layers}",
         f"hidden: {config.hidden}",
         f"heads: {config.heads}",
-        *([f"kv_heads: {config.kv_heads}"] if config.kv_heads else []),
-        *([f"head_dim: {config.head_dim}"] if config.head_dim else []),
-        *_feed_forward(config),
+        *_heads(config),
+        *_window(path, config, architecture),
+        *_feed_forward(path, config, architecture),
+        *([f"mtp_modules: {config.mtp_modules}"] if config.mtp_modules else []),
         f"gated_ffn: {_yaml(architecture.gated_ffn)}",
         f"vocab: {config.vocab}",
         f"sequence_length: {tokens}",
@@ -174,12 +220,89 @@ def compose_transformer(
     return text
 
 
-def _feed_forward(config: _HuggingFaceConfig) -> list[str]:
-    inner = config.expert_hidden or config.ffn_hidden
-    if config.experts is not None:
-        sizes = f"count: {config.experts}, active: {config.active_experts}, ffn_hidden: {inner}"
-        return [f"experts: {{{sizes}}}"]
-    return [] if config.ffn_hidden is None else [f"ffn_hidden: {config.ffn_hidden}"]
+def _heads(config: _HuggingFaceConfig) -> list[str]:
+    if config.kv_rank is None:
+        kv_heads = [f"kv_heads: {config.kv_heads}"] if config.kv_heads else []
+        return [*kv_heads, *([f"head_dim: {config.head_dim}"] if config.head_dim else [])]
+    sizes = {
+        "query_rank": config.query_rank,
+        "kv_rank": config.kv_rank,
+        "rope_dim": config.rope_dim,
+        "value_dim": config.value_dim,
+    }
+    return [f"head_dim: {config.nope_dim + config.rope_dim}", f"latent_attention: {_flow(sizes)}"]
+
+
+def _window(path: Path, config: _HuggingFaceConfig, architecture: _Architecture) -> list[str]:
+    """Returns the sliding window.
+
+    Raises:
+        ConfigError: Layers with a window and without follow each other in no order of model files.
+    """
+    if config.sliding_window is None or not config.use_sliding_window:
+        return []
+    full_every = config.full_every or architecture.full_every
+    if full_every == 1:
+        return []
+    layers = range(config.layers)
+    windowed = [not full_every or (layer + 1) % full_every > 0 for layer in layers]
+    key = "layer_types"
+    if config.layer_types is not None:
+        windowed = [kind == "sliding_attention" for kind in config.layer_types]
+    elif config.max_window_layers is not None:
+        key = "max_window_layers"
+        windowed = [layer >= config.max_window_layers for layer in layers]
+    if not any(windowed):
+        return []
+    full = [layer for layer, window in enumerate(windowed) if not window]
+    every = full[0] + 1 if full else 0
+    if full != [layer for layer in layers if every and (layer + 1) % every == 0]:
+        raise ConfigError(
+            f"{path}: {key}: full attention in the layers {full} of {config.layers} is not "
+            "modelled; in model files it is in each n-th layer"
+        )
+    return [
+        f"sliding_window: {_flow({'tokens': config.sliding_window, 'full_every': every or None})}"
+    ]
+
+
+def _feed_forward(
+    path: Path, config: _HuggingFaceConfig, architecture: _Architecture
+) -> list[str]:
+    """Returns the feed-forward block, or experts and the layers that have none.
+
+    Raises:
+        ConfigError: Layers without experts come in no order of model files.
+    """
+    if config.experts is None:
+        return [] if config.ffn_hidden is None else [f"ffn_hidden: {config.ffn_hidden}"]
+    dense = config.dense_layers
+    if sorted(dense) != list(range(len(dense))):
+        raise ConfigError(
+            f"{path}: mlp_only_layers: layers {dense} without experts are not modelled; in model "
+            "files they are the first ones, or all but each n-th"
+        )
+    inner = config.expert_hidden or config.ffn_hidden or 0
+    shared = config.shared_hidden or config.shared_experts * inner
+    first_dense = max(config.first_dense, len(dense))
+    sizes = {
+        "count": config.experts,
+        "active": config.active_experts,
+        "ffn_hidden": inner,
+        "shared_ffn_hidden": shared or (inner if architecture.shared_expert else None),
+        "first_dense": first_dense or None,
+        "every": config.experts_every if config.experts_every > 1 else None,
+        **dict.fromkeys(("biases", "limited"), "true" if architecture.limited_experts else None),
+    }
+    width = config.dense_hidden or config.ffn_hidden
+    mixed = first_dense or config.experts_every > 1
+    return [*([f"ffn_hidden: {width}"] if mixed else []), f"experts: {_flow(sizes)}"]
+
+
+def _flow(sizes: Mapping[str, int | str | None]) -> str:
+    """Returns a mapping in one line, without what there is none of."""
+    given = (f"{name}: {value}" for name, value in sizes.items() if value is not None)
+    return f"{{{', '.join(given)}}}"
 
 
 def _architecture(path: Path, config: _HuggingFaceConfig) -> _Architecture:
@@ -188,12 +311,6 @@ def _architecture(path: Path, config: _HuggingFaceConfig) -> _Architecture:
     Raises:
         ConfigError: It is not modelled.
     """
-    for key, what in _NOT_MODELLED.items():
-        if config.other(key):
-            raise ConfigError(
-                f"{path}: {key}: {what} is not modelled; write a model file for the nearest "
-                "architecture that is"
-            )
     found = _ARCHITECTURES.get(config.model_type)
     if found is None:
         known = ", ".join(_ARCHITECTURES)

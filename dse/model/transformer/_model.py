@@ -9,113 +9,21 @@ those that the mask or a sliding window hides.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from dse.model.transformer._parts import SlidingWindow, TransformerFamily
 
 if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.model._common import Optimizer
-
-
-class TransformerFamily(StrEnum):
-    """Decoder with a causal mask and a language head, or encoder with BERT's two heads."""
-
-    GPT = "gpt"
-    BERT = "bert"
-
-
-class AttentionKind(StrEnum):
-    """Whether the matrix of scores goes through memory, or one kernel keeps it on the chip."""
-
-    UNFUSED = "unfused"
-    FLASH = "flash"
-
-
-class NormKind(StrEnum):
-    """Normalisation before each block; RMS norms have no mean and no bias."""
-
-    LAYER = "layer_norm"
-    RMS = "rms_norm"
-
-
-class Activation(StrEnum):
-    """Function inside the feed-forward block, or of its gate; ``relu2`` is the squared ReLU."""
-
-    GELU = "gelu"
-    SILU = "silu"
-    RELU2 = "relu2"
-
-
-@dataclass(frozen=True, slots=True)
-class MixtureOfExperts:
-    """A mixture of experts in the place of feed-forward blocks.
-
-    Attributes:
-        count: Experts of a layer.
-        active: Experts that one token visits.
-        ffn_hidden: Inner width of an expert.
-        shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
-        imbalance: Tokens of the busiest rank of a group over the mean; 1 is an even routing.
-        first_dense: Layers before the first one with experts.
-        every: Of the layers after those, each `every`-th of the model has experts.
-        dense_ffn_hidden: Inner width of layers without experts; 0 if all have them.
-    """
-
-    count: int
-    active: int
-    ffn_hidden: int
-    shared_ffn_hidden: int = 0
-    imbalance: float = 1.0
-    first_dense: int = 0
-    every: int = 1
-    dense_ffn_hidden: int = 0
-
-    def at(self, layer: int) -> bool:
-        """Returns whether a layer has experts; layers are counted from 0."""
-        return layer >= self.first_dense and (layer + 1) % self.every == 0
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (MLA: DeepSeek-V2, arXiv 2405.04434, § 2.1).
-
-    Keys and values of all heads are made from few columns, and queries from a few others; each has
-    its norm. A part of every head carries the position, which in the keys all heads share.
-
-    Attributes:
-        kv_rank: Columns that keys and values are made from.
-        rope_dim: Columns of a head, in queries and keys, that carry the position.
-        value_dim: Columns of a head's values.
-        query_rank: Columns that queries are made from; 0 where they come from the layer's input.
-    """
-
-    kv_rank: int
-    rope_dim: int
-    value_dim: int
-    query_rank: int = 0
-
-    @property
-    def width(self) -> int:
-        """Columns of both projections down, and of the shared part of the keys."""
-        return self.query_rank + self.kv_rank + self.rope_dim
-
-
-@dataclass(frozen=True, slots=True)
-class SlidingWindow:
-    """Attention to the nearest tokens only.
-
-    Attributes:
-        tokens: Tokens that one sees, itself included.
-        full_every: Each `full_every`-th layer sees all instead; 0 if none does.
-    """
-
-    tokens: int
-    full_every: int = 0
-
-    def at(self, layer: int) -> bool:
-        """Returns whether a layer has the window; layers are counted from 0."""
-        return not self.full_every or (layer + 1) % self.full_every != 0
+    from dse.model.transformer._parts import (
+        Activation,
+        AttentionKind,
+        LatentAttention,
+        MixtureOfExperts,
+        NormKind,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +132,14 @@ class TransformerModel:
     def attention_width(self) -> int:
         """Columns of what attention gives, all heads together."""
         return self.heads * self.value_dim
+
+    @property
+    def attention_input_width(self) -> int:
+        """Columns that the matrices to heads take in: of the layer's input, or latent ones."""
+        latent = self.latent
+        if latent is None:
+            return self.hidden
+        return (latent.query_rank or self.hidden) + latent.kv_rank + latent.rope_dim
 
     @property
     def window_tokens(self) -> int:

@@ -10,7 +10,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import Count, Document, StrictModel
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
-from dse.model.transformer._model import (
+from dse.model.transformer._model import TransformerModel
+from dse.model.transformer._parts import (
     Activation,
     AttentionKind,
     LatentAttention,
@@ -18,7 +19,6 @@ from dse.model.transformer._model import (
     NormKind,
     SlidingWindow,
     TransformerFamily,
-    TransformerModel,
 )
 
 if TYPE_CHECKING:
@@ -38,9 +38,18 @@ class ExpertsBlock(StrictModel):
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
     first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
     every: Layers = 1
+    skew: Annotated[float, Field(ge=0, le=4)] = 0.0
+    capacity_factor: Annotated[float, Field(ge=1, le=1000)] | None = None
+    pads_to_capacity: bool = False
+    biases: bool = False
+    limited: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> ExpertsBlock:
+        if self.pads_to_capacity and self.capacity_factor is None:
+            raise PydanticCustomError(
+                "experts", "`pads_to_capacity` needs a `capacity_factor` to fill experts up to"
+            )
         if self.active > self.count:
             raise PydanticCustomError(
                 "experts", f"expected at most {self.count} active experts, found {self.active}"
@@ -59,6 +68,11 @@ class ExpertsBlock(StrictModel):
             self.first_dense,
             self.every,
             dense_ffn_hidden if some else 0,
+            skew=self.skew,
+            capacity_factor=self.capacity_factor,
+            pads_to_capacity=self.pads_to_capacity,
+            biases=self.biases,
+            limited=self.limited,
         )
 
 

@@ -219,10 +219,19 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     ]
     if prediction.memory:
         left = percent(prediction.memory_headroom_fraction)
-        rows.append(("Memory left", f"{left} on the fullest rank"))
+        fits = prediction.fit_probability
+        sure = f"; fits with {percent(fits, 0)}" if 0.0 < fits < 1.0 else ""
+        rows.append(("Memory left", f"{left} on the fullest rank{sure}"))
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
         rows.append(("MFU", percent(utilization)))
+    for name, title in (
+        ("model_flops_utilization_causal", "MFU, causal"),
+        ("hardware_flops_utilization", "HFU"),
+    ):
+        other = prediction.metric(name)
+        if other is not None and other != utilization:
+            rows.append((title, percent(other)))
     speedup = prediction.metric("speedup")
     if speedup is not None:
         rows.append(("Speed-up", f"{speedup:.3f} times the captured throughput"))

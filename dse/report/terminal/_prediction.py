@@ -95,6 +95,9 @@ def usable_memory(prediction: Prediction) -> str:
     usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
     if 0.0 < prediction.fit_probability < 1.0:
         usable += f", fits with {percent(prediction.fit_probability, 0)}"
+    held = max((account.host_bytes for account in prediction.memory), default=0.0)
+    if held:
+        usable += f"; up to {gib(held)} of host memory for each"
     if prediction.peak_allocated_bytes == prediction.peak_memory_bytes:
         return usable
     allocated = gib(prediction.peak_allocated_bytes)
@@ -175,6 +178,18 @@ def print_bound_by(predictions: Sequence[tuple[str, Prediction]], console: Conso
         line(console, f"bound by {work}: {', '.join(found)}")
 
 
+def _utilization(prediction: Prediction, utilization: float) -> str:
+    """Returns model FLOPs utilisation, and beside it other conventions where they differ."""
+    causal = prediction.metric("model_flops_utilization_causal")
+    hardware = prediction.metric("hardware_flops_utilization")
+    shown = [f"{percent(utilization)} (without recomputation)"]
+    if causal is not None and causal < utilization:
+        shown.append(f"{percent(causal)} without masked scores")
+    if hardware is not None and hardware > utilization:
+        shown.append(f"HFU {percent(hardware)}")
+    return ", ".join(shown)
+
+
 def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     price = prediction.price_usd_per_hour
     rate = f"{prediction.throughput_samples_per_s:,.0f} samples/s"
@@ -186,7 +201,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         )
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
-        mfu = [("MFU", f"{percent(utilization)} (without recomputation)")]
+        mfu = [("MFU", _utilization(prediction, utilization))]
     return [
         *([("program", program_label(prediction.program))] if prediction.program else []),
         ("iteration time", duration(prediction.iteration_time_s)),

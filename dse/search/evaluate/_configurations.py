@@ -205,6 +205,19 @@ class ConfigurationEvaluator(Evaluator):
         )
         return optimistic(record, self.space, self.workload)
 
+    def least_time_s(self, parameters: Mapping[str, ParameterValue], *, closer: bool) -> float:
+        """Returns a time that no plan of a configuration beats; 0 where none is known.
+
+        Args:
+            parameters: Value of every parameter.
+            closer: With what a job knows of itself, instead of what many jobs share.
+        """
+        if not self.bounds_time:
+            return 0.0
+        job = self.open_job(parameters) if closer else self._favourable_job(parameters)
+        least_s = self._least_time_s(job, closer=closer)
+        return least_s if math.isfinite(least_s) else 0.0
+
     def _least_time_s(self, job: Job, *, closer: bool) -> float:
         """Returns a time that a job cannot beat; equal jobs are looked at once."""
         key = job.key()
@@ -330,13 +343,9 @@ class ConfigurationEvaluator(Evaluator):
                 the effort of a study.
         """
         quick = self._planned(self.open_job(parameters))
-        time_s = quick.simulated()[0]
-        fits = _fits(quick)
-        if (
-            bound_s is None
-            or quick.plan is None
-            or (fits and time_s <= (1 + _CLOSE_ENOUGH) * bound_s)
-        ):
+        if bound_s is None or quick.plan is None:
+            return quick
+        if quick.simulated()[0] <= (1 + _CLOSE_ENOUGH) * bound_s and _fits(quick):
             return quick
         effort = replace(self._effort, quick=False)
         return self.open_job(parameters).planned(effort, quick.plan)
@@ -349,10 +358,6 @@ class ConfigurationEvaluator(Evaluator):
         except DseError as error:
             return str(error)
         return job.cannot_fit()
-
-    def fits(self, parameters: Mapping[str, ParameterValue]) -> bool:
-        """Returns whether every rank fits its device, without predicting the time."""
-        return _fits(self.open_job(parameters))
 
     def platform(self, name: str) -> Platform:
         """Returns a platform by the name that configurations carry."""

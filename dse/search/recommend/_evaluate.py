@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.search._proposals import Effort, Proposal
+from dse.search._proposals import Effort
 from dse.search.recommend._types import Solved
 from dse.workload import predict_job
 
@@ -28,8 +28,7 @@ _BEYOND = 1.001
 class OptionEvaluator:
     """Evaluates the options of one workload.
 
-    Of each of the usual ways to run a workload on a machine, the first alternative that fits is
-    taken; the best of them is the option's.
+    The best of the usual ways to run a workload on a machine is the option's.
 
     Attributes:
         evaluator: The evaluator of studies.
@@ -44,11 +43,17 @@ class OptionEvaluator:
     _solved: dict[tuple[Option, float], Solved] = field(default_factory=dict)
 
     def impossible(self, option: Option) -> str:
-        """Returns why an option cannot run at all; empty if it may."""
-        parameters = self._parameters(option)
-        reason = self.evaluator.refusal(parameters)
+        """Returns why an option cannot run at all; empty if it may.
+
+        Whether any way to run it fits is found out with the closest of its bounds.
+        """
+        reason = self.evaluator.refusal(self._parameters(option))
         if not reason or self.evaluator.workload.finds_plans:
             return reason
+        return "" if len(self.bounds) > 1 else self.no_way(option)
+
+    def no_way(self, option: Option) -> str:
+        """Returns that no way to run an option fits; empty if one does."""
         if self._ways(option):
             return ""
         return (
@@ -65,21 +70,19 @@ class OptionEvaluator:
         return Effort.OPTIMISTIC, Effort.OWN_BOUND
 
     def bound_per_s(self, option: Option, effort: Effort = Effort.OWN_BOUND) -> float:
-        """Returns a throughput that no way to run an option exceeds.
+        """Returns a throughput that no way to run an option exceeds; 0 where no way fits.
 
         Args:
             option: The option.
             effort: Kind of the bound.
         """
-        least_s = min(
-            (self._least_s(parameters, effort) for parameters in self._ways(option)),
-            default=math.inf,
-        )
+        closer = effort > Effort.OPTIMISTIC
+        ways = self._ways(option) if closer else (self._parameters(option),)
+        least_s = min((self._least_s(one, closer=closer) for one in ways), default=math.inf)
         return option.global_batch_size / least_s if least_s > 0 else math.inf
 
-    def _least_s(self, parameters: Mapping[str, ParameterValue], effort: Effort) -> float:
-        record = self.evaluator.answer(Proposal(0, tuple(parameters.items()), effort))
-        return 0.0 if record.prediction is None else record.prediction.iteration_time_s
+    def _least_s(self, parameters: Mapping[str, ParameterValue], *, closer: bool) -> float:
+        return self.evaluator.least_time_s(parameters, closer=closer)
 
     def refined_per_s(self, option: Option, required_per_s: float) -> float:
         """Returns a bound like :meth:`bound_per_s`, refined until it rules a throughput out.
@@ -110,9 +113,10 @@ class OptionEvaluator:
     def _solve(self, option: Option, bound_per_s: float) -> Solved:
         ways = self._ways(option)
         if not ways:
-            raise ConfigError(self.impossible(option))
+            raise ConfigError(self.no_way(option))
         bound_s = option.global_batch_size / bound_per_s
-        least = [self._least_s(parameters, Effort.OPTIMISTIC) for parameters in ways]
+        closer = len(self.bounds) > 1
+        least = [self._least_s(parameters, closer=closer) for parameters in ways]
         best_s, job, best = math.inf, None, ways[0]
         for place in sorted(range(len(ways)), key=least.__getitem__):
             if job is not None and least[place] >= best_s:
@@ -156,22 +160,14 @@ class OptionEvaluator:
         return parameters
 
     def _ways(self, option: Option) -> tuple[dict[str, ParameterValue], ...]:
-        """Returns the ways to run an option that fit its memory."""
-        if option not in self._fitting:
-            self._fitting[option] = tuple(self._find_ways(option))
-        return self._fitting[option]
-
-    def _find_ways(self, option: Option) -> list[dict[str, ParameterValue]]:
+        """Returns the ways to run an option that fit its memory; networks make no difference."""
         parameters = self._parameters(option)
-        workload, evaluator = self.evaluator.workload, self.evaluator
+        workload = self.evaluator.workload
         if workload.finds_plans:
-            return [parameters]
-        found = []
-        for alternatives in workload.candidates(evaluator.platform(option.platform), parameters):
-            for chosen in alternatives:
-                if evaluator.refusal(chosen):
-                    break
-                if evaluator.fits(chosen):
-                    found.append(dict(chosen))
-                    break
-        return found
+            return (parameters,)
+        alike = replace(option, network="", price_usd_per_hour=0.0)
+        if alike not in self._fitting:
+            platform = self.evaluator.platform(option.platform)
+            self._fitting[alike] = tuple(map(dict, workload.candidates(platform, parameters)))
+        connected = {name: parameters[name] for name in ("network",) if name in parameters}
+        return tuple({**one, **connected} for one in self._fitting[alike])

@@ -87,7 +87,10 @@ def _judge(
             yield Judgement(option, Verdict.WORSE, bound)
         elif known < len(stages):
             bound = min(bound, evaluator.bound_per_s(option, stages[known]))
-            if bound <= 0 or bound < goal.required_per_s(option.price_usd_per_hour):
+            if bound <= 0:
+                yield Judgement(option, Verdict.IMPOSSIBLE, reason=evaluator.no_way(option))
+                continue
+            if bound < goal.required_per_s(option.price_usd_per_hour):
                 yield Judgement(option, Verdict.BOUNDED, bound)
                 continue
             rank = option.rank(goal, bound)

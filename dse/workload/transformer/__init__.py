@@ -7,18 +7,24 @@ from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
+    IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
+)
+from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerRuntime,
 )
 from dse.workload.transformer._workload import TransformerWorkload
@@ -27,17 +33,21 @@ from dse.workload.transformer.deploy import DEPLOY_FORMATS
 __all__ = [
     "COMPOSER",
     "DEPLOY_FORMATS",
+    "IDEAL_RUNTIME",
     "MEGATRON",
     "MEGATRON_CORE",
     "NANOTRON",
     "TRANSFORMER_PROGRAMS",
+    "ContextExchange",
     "DataSharding",
+    "ExpertDispatch",
     "FlashKernel",
     "LossKernels",
     "Offload",
     "Parallelism",
     "Recompute",
     "RecomputeModule",
+    "Schedule",
     "TransformerJob",
     "TransformerParameters",
     "TransformerProgram",

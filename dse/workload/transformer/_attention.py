@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload.transformer._operators import Attention, Elementwise, Product
+from dse.workload.transformer._types import ContextExchange
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -35,6 +36,10 @@ class AttentionWork:
         self._tensor = parallelism.tensor
         self._samples = parallelism.micro_batch_size
         self._queries = self._model.sequence_length // parallelism.context
+        ulysses = parallelism.context_exchange is ContextExchange.ULYSSES
+        #: Context-parallel ranks that share the heads in the core, with whole sequences each.
+        self._head_share = parallelism.context if ulysses else 1
+        self._core_queries = self._queries * self._head_share
         self._tokens = self._samples * self._queries
         self._rows = self._tokens // parallelism.sequence_share
         self._value = problem.precision.value_bytes
@@ -91,7 +96,7 @@ class AttentionWork:
     @property
     def _heads(self) -> int:
         """Heads of a rank over all samples of a micro-batch."""
-        return self._samples * self._model.heads // self._tensor
+        return self._samples * self._model.heads // (self._tensor * self._head_share)
 
     def _softmax(self, moved_bytes: int) -> tuple[int, int]:
         """Returns bytes of one score and kernels of a softmax with what is done next to it.
@@ -111,7 +116,7 @@ class AttentionWork:
         """Returns scores, softmax and weighted values."""
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=False)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(2 * self._value)
         # The heads' outputs are put side by side again.
@@ -127,7 +132,7 @@ class AttentionWork:
         """Returns the gradients of the core."""
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=True)]
-        queries, keys, dim = self._queries, self._model.sequence_length, self._model.head_dim
+        queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(3 * self._value)
         joined = 2 * self._value * self._heads * queries * dim
@@ -144,9 +149,9 @@ class AttentionWork:
         model = self._model
         return Attention(
             batch=self._samples,
-            heads=model.heads // self._tensor,
-            kv_heads=model.key_heads(self._tensor),
-            queries=self._queries,
+            heads=model.heads // (self._tensor * self._head_share),
+            kv_heads=model.key_heads(self._tensor) // self._head_share,
+            queries=self._core_queries,
             keys=model.sequence_length,
             dim=model.head_dim,
             value_dim=model.value_dim,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.workload.transformer._recompute import check_recomputation
 from dse.workload.transformer._schedule import layers_by_chunk
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._types import ContextExchange, DataSharding, Schedule
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -60,6 +60,8 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
     ):
         if getattr(parallelism, name) < 1:
             raise ConfigError(f"{name} {getattr(parallelism, name)}: expected at least 1")
+    if parallelism.expert_shards < 1:
+        raise ConfigError(f"expert_tensor {parallelism.expert_shards}: expected at least 1")
     if parallelism.world_size != cluster.world_size:
         raise ConfigError(
             f"tensor {parallelism.tensor} × pipeline {parallelism.pipeline} × context "
@@ -71,12 +73,41 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
             "sequence parallelism shares the work of tensor-parallel ranks; use tensor > 1 or "
             "turn it off"
         )
-    sharding = parallelism.data_sharding
-    if parallelism.pipeline > 1 and sharding.shards_gradients:
+    _check_sharding(parallelism)
+
+
+def _check_sharding(parallelism: Parallelism) -> None:
+    sharding, degree = parallelism.data_sharding, parallelism.sharding_degree
+    if not parallelism.reshard_after_forward and sharding is not DataSharding.PARAMETERS:
         raise ConfigError(
-            f"data sharding {sharding} with {parallelism.pipeline} pipeline stages: every "
-            "micro-batch would gather or scatter parameters again; use "
-            f"{DataSharding.OPTIMIZER} or one stage"
+            f"reshard_after_forward false with data sharding {sharding}: only "
+            f"{DataSharding.PARAMETERS} gathers parameters; leave it out"
+        )
+    if parallelism.no_sync and not sharding.shards_gradients:
+        raise ConfigError(
+            f"no_sync with data sharding {sharding}: gradients are reduced once an iteration "
+            f"anyway; leave it out, or use {DataSharding.GRADIENTS} or {DataSharding.PARAMETERS}"
+        )
+    if degree is None:
+        return
+    if sharding is DataSharding.NONE:
+        raise ConfigError(
+            f"sharding degree {degree} with data sharding {sharding}: nothing is sharded; leave "
+            "it out"
+        )
+    replicas, experts = parallelism.replicas, parallelism.expert_ranks
+    tensor = parallelism.tensor
+    if degree < 1 or replicas % degree or degree * tensor % experts:
+        fits = [
+            value
+            for value in range(1, replicas + 1)
+            if replicas % value == 0 and value * tensor % experts == 0
+        ]
+        works = max((value for value in fits if value <= degree), default=min(fits or [replicas]))
+        raise ConfigError(
+            f"sharding degree {degree} has to divide the {replicas} ranks of data and context "
+            f"parallelism, and {degree} × tensor {tensor} has to be a multiple of the {experts} "
+            f"ranks that share the experts; {works} does"
         )
 
 
@@ -116,6 +147,26 @@ def _check_model(
     if not (balanced and parallelism.interleave == 1 and parallelism.pipeline <= model.layers):
         _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
+    _check_exchange(model, parallelism)
+
+
+def _check_exchange(model: TransformerModel, parallelism: Parallelism) -> None:
+    exchange, context = parallelism.context_exchange, parallelism.context
+    if exchange is ContextExchange.RING:
+        return
+    if context == 1:
+        raise ConfigError(
+            f"context exchange {exchange} with one context-parallel rank: same as "
+            f"{ContextExchange.RING}; use context > 1"
+        )
+    tensor = parallelism.tensor
+    heads = math.gcd(model.heads // tensor, model.key_heads(tensor))
+    if exchange is ContextExchange.ULYSSES and heads % context:
+        raise ConfigError(
+            f"context {context} with {exchange} does not divide the {heads} heads of keys and "
+            f"values that tensor {tensor} leaves a rank of {model.name}; "
+            f"{math.gcd(heads, context)} does, or use {ContextExchange.RING}"
+        )
 
 
 def _check_chunks(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
@@ -142,11 +193,29 @@ def _check_chunks(model: TransformerModel, world_size: int, parallelism: Paralle
 
 
 def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
-    degree, replicas = parallelism.expert, parallelism.replicas
-    if degree == 1:
-        return
+    degree, shards = parallelism.expert, parallelism.expert_tensor
     if model.experts is None:
-        raise ConfigError(f"expert {degree}: {model.name} has no experts; use expert 1")
+        for name, value in (
+            ("expert", None if degree == 1 else degree),
+            ("expert_tensor", shards),
+            ("expert_dispatch", parallelism.expert_dispatch),
+        ):
+            if value is not None:
+                rest = "use expert 1" if name == "expert" else "leave it out"
+                raise ConfigError(f"{name} {value}: {model.name} has no experts; {rest}")
+        return
+    tensor = parallelism.tensor
+    if shards is not None and shards != tensor:
+        # With whole sequences on all tensor-parallel ranks, their experts would do the same.
+        if tensor > 1 and not parallelism.sequence_parallel:
+            raise ConfigError(
+                f"expert_tensor {shards} with tensor {tensor}: ranks need their own tokens; use "
+                "sequence parallelism, or the same degree"
+            )
+        _check_divides("expert_tensor", shards, "columns of an expert", model.experts.ffn_hidden)
+    places = tensor * parallelism.replicas
+    _check_divides("expert_tensor", parallelism.expert_shards, "ranks of a pipeline stage", places)
+    replicas = places // parallelism.expert_shards
     if model.experts.count % degree or replicas % degree:
         works = next(
             value
@@ -155,8 +224,14 @@ def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
         )
         raise ConfigError(
             f"expert {degree} has to divide the {model.experts.count} experts of {model.name} and "
-            f"the {replicas} ranks of data and context parallelism; {works} does"
+            f"the {replicas} ranks of a pipeline stage with different experts; {works} does"
         )
+
+
+def _check_divides(name: str, degree: int, what: str, count: int) -> None:
+    if count % degree:
+        works = next(value for value in range(degree, 0, -1) if count % value == 0)
+        raise ConfigError(f"{name} {degree} does not divide the {count} {what}; {works} does")
 
 
 def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:
@@ -174,8 +249,19 @@ def _check_schedule(global_batch_size: int, parallelism: Parallelism) -> None:
             f"{passes} passes of micro-batches through the stages, more than the limit of "
             f"{_MOST_PASSES}; use larger micro-batches or a smaller global batch"
         )
+    schedule = parallelism.schedule
+    if schedule is not Schedule.ONE_F_ONE_B and parallelism.pipeline == 1:
+        raise ConfigError(
+            f"schedule {schedule} with one pipeline stage: same as {Schedule.ONE_F_ONE_B}; use "
+            "pipeline > 1"
+        )
     if parallelism.interleave == 1:
         return
+    if schedule is Schedule.GPIPE:
+        raise ConfigError(
+            f"schedule {schedule} with interleave {parallelism.interleave}: it takes all "
+            f"micro-batches through one chunk; use interleave 1 or {Schedule.ONE_F_ONE_B}"
+        )
     if parallelism.pipeline == 1:
         raise ConfigError(
             f"interleave {parallelism.interleave} needs pipeline stages; use pipeline > 1 or "

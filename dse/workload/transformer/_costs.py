@@ -10,11 +10,12 @@ from dse.workload._launch import LaunchMode
 from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._kernels import KernelTimes
 from dse.workload.transformer._layer_costs import (
+    LAYER_PASSES,
     LAYER_TENSORS,
     LayerCosts,
     LayerKernels,
     layer_kernels,
-    sums_shards,
+    shards_gradients,
 )
 from dse.workload.transformer._memory import (
     end_parameters,
@@ -31,8 +32,11 @@ from dse.workload.transformer._types import DataSharding
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
 
 
@@ -55,6 +59,9 @@ def make_structure(problem: TransformerJob) -> Structure:
         overlaps_receive=software.overlap_pipeline and stages > 1,
         sharding=sharding if reduces else DataSharding.NONE,
         prefetches=software.prefetch_parameters,
+        schedule=parallelism.schedule,
+        reshards=parallelism.reshard_after_forward,
+        reduces_once=parallelism.no_sync,
     )
 
 
@@ -75,6 +82,15 @@ def _dispatch_s(problem: TransformerJob) -> float:
     return calls * times.dispatch("", 1).duration_s
 
 
+#: Passes through a chunk of layers, with what the head and the embedding add to them.
+_PASSES: dict[Role, tuple[Role, Role | None]] = {
+    Role.FORWARD: (Role.HEAD, Role.EMBEDDING_FORWARD),
+    Role.BACKWARD: (Role.HEAD_BACKWARD, Role.EMBEDDING_BACKWARD),
+    Role.INPUT_GRADIENTS: (Role.HEAD_INPUT_GRADIENTS, None),
+    Role.WEIGHT_GRADIENTS: (Role.HEAD_WEIGHT_GRADIENTS, Role.EMBEDDING_BACKWARD),
+}
+
+
 class StepCosts:
     """Costs of one problem's tasks."""
 
@@ -92,28 +108,16 @@ class StepCosts:
     def of(self, kind: Kind) -> Cost:
         """Returns the cost of a kind of task."""
         role, stage, chunk, layer = kind
-        if role in (Role.FORWARD, Role.BACKWARD):
-            return self._pass(stage, chunk, backward=role is Role.BACKWARD)
-        if role is Role.LAYER_FORWARD:
-            return self._layers[layer].forward_sharded()
-        if role is Role.LAYER_BACKWARD:
-            return self._layers[layer].backward_sharded()
-        if role is Role.GATHER_LAYER:
-            return self._layers[layer].gather()
-        if role is Role.REDUCE_LAYER:
-            return self._layers[layer].reduce()
-        if role is Role.RECEIVE:
+        if role in _PASSES:
+            return self._pass(role, stage, chunk)
+        if role in LAYER_PASSES or role in (Role.GATHER_LAYER, Role.REDUCE_LAYER):
+            return self._layers[layer].of(role)
+        if role in (Role.SEND, Role.RECEIVE):
             return self._stage_output
         if role is Role.OPTIMIZER:
             return self._optimizer(stage)
-        parts = {
-            Role.EMBEDDING_FORWARD: self._embedding[0],
-            Role.EMBEDDING_BACKWARD: self._embedding[1],
-            Role.HEAD_BACKWARD: self._head[1],
-            Role.HEAD: self._head[0] + self._head[1],
-        }
-        if role in parts:
-            return parts[role].cost(self._dispatch_s)
+        if role in self._ends:
+            return self._ends[role].cost(self._dispatch_s)
         return self._data_transfer(kind)
 
     # --- passes ---------------------------------------------------------------------------------
@@ -123,15 +127,24 @@ class StepCosts:
         jobs, work = self._problem.layer_jobs, LayerWork(self._problem)
         layers = [layer_kernels(job) for job in jobs]
         embedding, head = work.embedding(), work.head()
-        ends = [embedding.forward, embedding.backward, head.forward, head.backward]
+        ends: list[Sequence[Kernel]] = [embedding.forward, embedding.backward]
+        ends += [head.forward, head.backward, work.head_weight_gradients()]
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         measured = times.measure([*ends, *(kernels for layer in layers for kernels in layer)])
-        self._embedding, self._head = tuple(measured[:2]), tuple(measured[2:4])
+        weights = measured[4]
+        self._ends = {
+            Role.EMBEDDING_FORWARD: measured[0],
+            Role.EMBEDDING_BACKWARD: measured[1],
+            Role.HEAD: measured[2],
+            Role.HEAD_BACKWARD: measured[3],
+            Role.HEAD_INPUT_GRADIENTS: measured[3] - weights,
+            Role.HEAD_WEIGHT_GRADIENTS: weights,
+        }
         count = len(LayerKernels._fields)
         self._layers = [
             LayerCosts(job, measured[first : first + count], self._dispatch_s)
-            for job, first in zip(jobs, range(4, len(measured), count), strict=True)
+            for job, first in zip(jobs, range(len(ends), len(measured), count), strict=True)
         ]
         all_products = [kernel for layer in layers for kernel in (*layer.forward, *layer.backward)]
         self.product_spread = times.product_spread([*all_products, *head.forward])
@@ -139,22 +152,22 @@ class StepCosts:
             [kernel for layer in layers for kernel in (*layer.core_forward, *layer.core_backward)]
         )
 
-    def _pass(self, stage: int, chunk: int, *, backward: bool) -> Cost:
+    def _pass(self, role: Role, stage: int, chunk: int) -> Cost:
         parallelism = self._parallelism
         kinds = self._problem.chunk_kinds(stage, chunk)
         first = stage == 0 and chunk == 0
         last = stage == parallelism.pipeline - 1 and chunk == parallelism.interleave - 1
         cost = Cost()
         for kind in dict.fromkeys(kinds):
-            layer = self._layers[kind]
-            one, count = layer.backward if backward else layer.forward, kinds.count(kind)
+            one, count = self._layers[kind].of(role), kinds.count(kind)
             cost = total_cost(cost, Cost(*(count * seconds for seconds in one)))
-        if first:
-            cost = total_cost(cost, self._embedding[backward].cost(self._dispatch_s))
+        head, embedding = _PASSES[role]
+        if first and embedding is not None:
+            cost = total_cost(cost, self._ends[embedding].cost(self._dispatch_s))
         if last:
-            cost = total_cost(cost, self._head[backward].cost(self._dispatch_s))
-        sends = not (first if backward else last)
-        if sends and not self._software.overlap_pipeline:
+            cost = total_cost(cost, self._ends[head].cost(self._dispatch_s))
+        sends = not (last if role is Role.FORWARD else first)
+        if sends and role is not Role.WEIGHT_GRADIENTS and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
         return cost
 
@@ -181,15 +194,15 @@ class StepCosts:
         role, stage, chunk, _ = kind
         transfers = self._transfers
         if role is Role.GATHER_ROOT:
-            return transfers.gathered(self._root_parameters)
+            return transfers.gathered(self._root_parameters(stage > 0))
         if role is Role.GATHER_UPDATED:
             return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_ALL:
             return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
-        if sums_shards(self._problem):
-            return transfers.reduced(self._root_parameters)
+        if shards_gradients(self._problem):
+            return transfers.reduced(self._root_parameters(bool(chunk)))
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
     def _stage(self, stage: int) -> tuple[float, float]:
@@ -202,7 +215,7 @@ class StepCosts:
         """Weights of a stage: those of its layers, and the embedding or the head."""
         return LAYER_TENSORS * self._problem.stage_layers(stage) + 1
 
-    @property
-    def _root_parameters(self) -> float:
-        """Parameters outside the layers."""
-        return sum(end_parameters(self._problem, last=last) for last in (False, True))
+    def _root_parameters(self, last: bool) -> float:
+        """Parameters outside the layers, of one end of a pipeline; of both with one stage."""
+        ends = (last,) if self._parallelism.pipeline > 1 else (False, True)
+        return sum(end_parameters(self._problem, last=end) for end in ends)

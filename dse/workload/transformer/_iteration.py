@@ -8,9 +8,10 @@ hides follow the kernels of their task.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,8 +21,10 @@ from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, make_structure
-from dse.workload.transformer._spread import model_spreads
-from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks
+from dse.workload.transformer._schedule import Pass
+from dse.workload.transformer._spread import model_spreads, step_spread
+from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks, pass_parts
+from dse.workload.transformer._types import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +123,7 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     )
     graph = step.graph.with_durations(duration_s)
     return Iteration(
-        SymmetricRanks.single(graph), duration_s[:, None], errors, problem.software.spread
+        SymmetricRanks.single(graph), duration_s[:, None], errors, step_spread(problem)
     )
 
 
@@ -128,41 +131,46 @@ def kernels_time_s(problem: TransformerJob) -> float:
     """Returns a time in seconds that the step cannot beat, without its graph.
 
     A stage is busy with the passes of all micro-batches; before its first one, earlier stages work
-    on it, and after its last one the gradient returns through them.
+    on it, and after its last one the gradient returns through them. The optimizer waits for all.
 
     Args:
         problem: What is trained, where and how; checked by the caller.
     """
     structure, costs = make_structure(problem), StepCosts(problem)
+    known: dict[Kind, float] = {}
 
-    def device_s(role: Role, stage: int, layer: int = 0) -> float:
-        return costs.of(Kind(role, stage, layer=layer)).device_s
+    def device_s(kind: Kind) -> float:
+        if kind not in known:
+            known[kind] = costs.of(kind).device_s
+        return known[kind]
 
-    passes = structure.micro_batches
-    if structure.by_layer:
-        ends = (Role.EMBEDDING_FORWARD, Role.HEAD, Role.EMBEDDING_BACKWARD)
-        once_s = sum(device_s(role, 0) for role in ends)
-        layers_s = sum(
-            structure.kinds.count(kind) * device_s(role, 0, kind)
-            for role in (Role.LAYER_FORWARD, Role.LAYER_BACKWARD)
-            for kind in dict.fromkeys(structure.kinds)
+    def pass_s(stage: int, one: Pass) -> float:
+        parts = Counter(pass_parts(structure, stage, one))
+        return sum(
+            count * device_s(Kind(part.role, stage, one.chunk, part.layer))
+            for part, count in parts.items()
         )
-        work_s = passes * (once_s + layers_s)
-        return work_s + device_s(Role.OPTIMIZER, 0)
-    longest_s = ramp_s = 0.0
+
+    last = structure.micro_batches - 1
+    # The passes of all micro-batches but the first and the last are the same.
+    counts = {0: 1, last: 1} if last < 2 else {0: 1, 1: last - 1, last: 1}
+    longest_s = forth_s = back_s = 0.0
     for stage in range(structure.pipeline):
-        both = [
-            costs.of(Kind(role, stage, chunk))
-            for role in (Role.FORWARD, Role.BACKWARD)
-            for chunk in range(structure.interleave)
-        ]
-        # Layers of the last backward pass may be tasks of their own, whose output is not sent.
-        work_s = (passes - 1) * sum(cost.device_s for cost in both)
-        work_s += sum(cost.compute_s for cost in both) + device_s(Role.OPTIMIZER, stage)
-        longest_s = max(longest_s, ramp_s + work_s)
-        first, last = both[0], both[structure.interleave]
-        ramp_s += first.compute_s + last.compute_s
-    return longest_s
+        seconds = [0.0, 0.0]
+        for chunk, weights in product(range(structure.interleave), (False, True)):
+            if weights and structure.schedule is not Schedule.ZERO_BUBBLE:
+                continue
+            for micro_batch, count in counts.items():
+                for backward in (True,) if weights else (False, True):
+                    one = Pass(backward, chunk, micro_batch, weights)
+                    seconds[weights] += count * pass_s(stage, one)
+        # Nothing waits for gradients of weights but what comes after all passes.
+        after_s = max(seconds[True], back_s)
+        longest_s = max(longest_s, forth_s + seconds[False] + after_s)
+        forth_s += pass_s(stage, Pass(False, 0, 0))
+        back_s += pass_s(stage, Pass(True, 0, last))
+    stages = range(structure.pipeline)
+    return longest_s + max(device_s(Kind(Role.OPTIMIZER, stage)) for stage in stages)
 
 
 def step_graph(

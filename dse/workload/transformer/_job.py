@@ -13,12 +13,10 @@ from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
 from dse.workload.transformer._offload import check_offload
+from dse.workload.transformer._recompute import recomputed_flops
+from dse.workload.transformer._runtimes import IDEAL_RUNTIME
 from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
-from dse.workload.transformer._types import (
-    IDEAL_RUNTIME,
-    TransformerRuntime,
-    format_parallelism,
-)
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
 
 if TYPE_CHECKING:
@@ -28,7 +26,11 @@ if TYPE_CHECKING:
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount
-    from dse.workload.transformer._types import Parallelism
+    from dse.workload.transformer._types import (
+        ExpertDispatch,
+        Parallelism,
+        TransformerRuntime,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class TransformerJob(Job):
 
     def stage_layers(self, stage: int) -> int:
         """Returns the layers of a pipeline stage."""
-        return sum(self.chunk_layers(stage, chunk) for chunk in range(self.parallelism.interleave))
+        return sum(self.layers_by_chunk[stage :: self.parallelism.pipeline])
 
     @property
     def gradient_bytes(self) -> int:
@@ -109,6 +111,11 @@ class TransformerJob(Job):
         ):
             return 4
         return software.gradient_bytes
+
+    @property
+    def expert_dispatch(self) -> ExpertDispatch:
+        """How tokens reach their experts: as asked for, else as the program does it."""
+        return self.parallelism.expert_dispatch or self.software.expert_dispatch
 
     rank_word = "stage"
 
@@ -164,16 +171,23 @@ class TransformerJob(Job):
         return attributed_step(self)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
-        """Returns tokens per second and model FLOPs utilisation (MFU).
+        """Returns tokens per second, and utilisations of the devices' arithmetic.
 
-        MFU counts the arithmetic of the model without recomputation, over what the devices' peak
-        rates allow in that time.
+        All are over what the devices' peak rates allow in that time. Model FLOPs utilisation (MFU)
+        counts no recomputation, and attention's scores in full (Chowdhery et al., PaLM, arXiv
+        2204.02311, appendix B) or, causal, those that a token sees. Hardware FLOPs utilisation
+        (HFU: Korthikanti et al., § 6.3) is the first of both with recomputation.
         """
-        throughput = self.global_batch_size / iteration_time_s
+        batch, model = self.global_batch_size, self.model
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
+        possible = peak * iteration_time_s
+        flops = batch * model.model_flops_per_sample
+        causal = batch * model.model_flops_per_sample_causal
         return (
-            ("throughput_tokens_per_s", throughput * self.model.sequence_length),
-            ("model_flops_utilization", self.model.model_flops_per_sample * throughput / peak),
+            ("throughput_tokens_per_s", batch * model.sequence_length / iteration_time_s),
+            ("model_flops_utilization", flops / possible),
+            ("model_flops_utilization_causal", causal / possible),
+            ("hardware_flops_utilization", (flops + recomputed_flops(self)) / possible),
         )
 
     def notes(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from dse.machine.kernels import (
     attention_estimate,
     elementwise_time_s,
     gemm_estimate,
+    grouped_gemm_estimate,
 )
 from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._operators import Attention, Elementwise, Product
@@ -93,6 +94,10 @@ class KernelTime(NamedTuple):
             return NotImplemented
         return KernelTime(*(own + its for own, its in zip(self, other, strict=True)))
 
+    def __sub__(self, part: KernelTime) -> KernelTime:
+        """Leaves a part of the kernels out."""
+        return KernelTime(*(max(0.0, own - its) for own, its in zip(self, part, strict=True)))
+
 
 def sustained_share(device: DeviceSpec, precision: Precision) -> float:
     """Returns the sustained rate of products over that of short measurements."""
@@ -148,11 +153,15 @@ class KernelTimes:
         unknown = sorted(products - self._products.keys())
         if not unknown:
             return
-        for low in sorted({product.low for product in unknown}):
-            chosen = [product for product in unknown if product.low == low]
+        for low, grouped in sorted({(one.low, one.experts > 1) for one in unknown}):
+            chosen = [one for one in unknown if (one.low, one.experts > 1) == (low, grouped)]
             precision = self._precision if low else self._dense
             m, n, k, batch = np.array([product[:4] for product in chosen]).T
-            estimate = gemm_estimate(self._device, m, n, k, precision, batch)
+            experts = np.array([product.experts for product in chosen])
+            if grouped:
+                estimate = grouped_gemm_estimate(self._device, m, n, k, experts, precision)
+            else:
+                estimate = gemm_estimate(self._device, m, n, k, precision, batch)
             share = sustained_share(self._device, precision)
             factor = np.where(batch > 1, BATCHED_FACTOR, 1.0 / share)
             seconds = (estimate.time_s * factor).tolist()
@@ -201,7 +210,8 @@ class KernelTimes:
 
     def _elementwise_s(self, kernel: Elementwise) -> float:
         each = kernel.traffic_bytes / kernel.launches
-        busy_s = float(elementwise_time_s(self._device, each)) * self._elementwise_factor
+        factor = EAGER_FACTOR if kernel.separate else self._elementwise_factor
+        busy_s = float(elementwise_time_s(self._device, each)) * factor
         return kernel.launches * busy_s
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
@@ -10,8 +9,9 @@ from dse.workload.transformer._memory import layer_parameters
 from dse.workload.transformer._offload import offloaded_layer
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
+from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule
+from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule, Schedule
 from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 LAYER_TENSORS = 6
 
 
+#: Passes through a single layer, with the pass through a chunk that they are a part of.
+LAYER_PASSES = {
+    Role.LAYER_FORWARD: Role.FORWARD,
+    Role.LAYER_BACKWARD: Role.BACKWARD,
+    Role.LAYER_BACKWARD_UNREDUCED: Role.BACKWARD,
+    Role.LAYER_INPUT_GRADIENTS: Role.INPUT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
+}
+
+#: Those of them after which gradients leave.
+_REDUCED = (Role.LAYER_BACKWARD, Role.LAYER_WEIGHT_GRADIENTS)
+
+
 class LayerKernels(NamedTuple):
     """Kernels of one layer, or of a multi-token prediction module.
 
@@ -35,6 +48,7 @@ class LayerKernels(NamedTuple):
         recomputed: What is computed again before it.
         core_forward: The core of attention among the forward pass.
         core_backward: The same among the backward pass.
+        weights: The gradients of weights among the backward pass, where they are made apart.
     """
 
     forward: Sequence[Kernel]
@@ -42,6 +56,7 @@ class LayerKernels(NamedTuple):
     recomputed: Sequence[Kernel]
     core_forward: Sequence[Kernel]
     core_backward: Sequence[Kernel]
+    weights: Sequence[Kernel]
 
 
 def layer_kernels(problem: TransformerJob) -> LayerKernels:
@@ -51,20 +66,28 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
         problem: What is trained, where and how; its layers are all alike.
     """
     work = LayerWork(problem)
-    module = work.prediction_module()
+    module, sums = work.prediction_module(), _accumulation(problem)
+    apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
-        [*work.layer_forward(), *module.forward],
-        [*work.layer_backward(), *module.backward, *_accumulation(problem)],
+        [*work.layer_forward(), *module.forward, *_copies(problem)],
+        [
+            *work.layer_backward(),
+            *module.backward,
+            *sums,
+            *_copies(problem, backward=True),
+        ],
         recomputed_kernels(problem, work),
         work.attention.core_forward(),
         work.attention.core_backward(),
+        [*work.weight_gradients(), *sums] if apart else [],
     )
 
 
 def _accumulation(problem: TransformerJob) -> list[Kernel]:
     """Kernels that add a layer's gradients to those of earlier passes."""
     parallelism = problem.parallelism
-    if problem.micro_batches == 1 or sums_shards(problem):
+    each = shards_gradients(problem) and not parallelism.no_sync
+    if problem.micro_batches == 1 or each:
         return []
     split = problem.model.layer_matrix_parameters_of(parallelism.tensor)
     split += _expert_parameters(problem)
@@ -75,16 +98,27 @@ def _accumulation(problem: TransformerJob) -> list[Kernel]:
     return [Elementwise(split * traffic, 4)]
 
 
-def sums_shards(problem: TransformerJob) -> bool:
-    """Returns whether gradients leave after every micro-batch, so that shards are accumulated."""
+def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
+    """Kernels that copy gathered parameters, and gradients, out of and into their buffers."""
+    parallelism = problem.parallelism
+    sharded = parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS
+    if not (sharded and problem.software.copies_parameters):
+        return []
+    value = problem.precision.value_bytes
+    traffic = 2 * value + (value + problem.gradient_bytes if backward else 0)
+    parameters = layer_parameters(problem) + _expert_parameters(problem)
+    return [Elementwise(parameters * traffic, 2 if backward else 1)]
+
+
+def shards_gradients(problem: TransformerJob) -> bool:
+    """Returns whether replicas keep a part of the gradients each."""
     parallelism = problem.parallelism
     return parallelism.replicas > 1 and parallelism.data_sharding.shards_gradients
 
 
 def _expert_parameters(problem: TransformerJob) -> float:
     """Parameters of a rank's experts in one layer."""
-    spread = problem.parallelism
-    return problem.model.layer_expert_parameters / (spread.tensor * spread.expert)
+    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
 
 
 class LayerCosts:
@@ -107,52 +141,98 @@ class LayerCosts:
         self._software = problem.software
         self._work = LayerWork(problem)
         self._transfers = Transfers(problem, self._work.tokens)
-        self._forward, self._backward, recomputed, *self._core = times
+        self._forward, self._backward, recomputed, *self._core, self._weights = times
         #: Of an average layer.
         self._again_share = chosen_share(problem, self._parallelism.recompute_layers)
         self._recomputed = recomputed.scaled(self._again_share)
         self._dispatch_s = dispatch_s
+        self._costs: dict[Role, Cost] = {}
+
+    def of(self, role: Role) -> Cost:
+        """Returns what the layer adds to a pass, or the cost of a task of its own.
+
+        Args:
+            role: A pass through a chunk, a pass through this layer alone, or a transfer of what
+                belongs to the layer.
+        """
+        if role not in self._costs:
+            self._costs[role] = self._cost(role)
+        return self._costs[role]
+
+    def _cost(self, role: Role) -> Cost:
+        if role in LAYER_PASSES:
+            return kernels_next_to(self.of(LAYER_PASSES[role]), self._beside(role))
+        made = {
+            Role.FORWARD: self._pass_forward,
+            Role.BACKWARD: self._pass_backward,
+            Role.INPUT_GRADIENTS: self._pass_inputs,
+            Role.WEIGHT_GRADIENTS: self._pass_weights,
+            Role.GATHER_LAYER: self._gather,
+            Role.REDUCE_LAYER: self._reduce,
+        }
+        return made[role]()
 
     # --- passes ---------------------------------------------------------------------------------
 
-    @cached_property
-    def forward(self) -> Cost:
-        """A forward pass."""
+    def _pass_forward(self) -> Cost:
         cost = total_cost(
             self._forward.cost(self._dispatch_s),
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
-            self._transfers.context(1, self._core[0].total_s),
-            self._transfers.experts(self._work.expert_rows),
+            self._transfers.context(self._core[0].total_s, backward=False),
+            self._transfers.experts(),
         )
-        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
+        return self._with_copies(cost)
 
-    @cached_property
-    def backward(self) -> Cost:
-        """A backward pass, with what is computed again."""
-        transfers = self._transfers
+    def _pass_backward(self) -> Cost:
+        """A whole backward pass, with what is computed again."""
         cost = total_cost(
             (self._backward + self._recomputed).cost(self._dispatch_s),
             # Half of the products of a backward pass make gradients of weights.
-            transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._transfers.tensor_backward(0.5 * self._backward.product_s),
+            self._beside_inputs(),
+        )
+        return self._with_copies(cost)
+
+    def _pass_inputs(self) -> Cost:
+        """A backward pass without the gradients of weights, with what is computed again."""
+        made = self._backward - self._weights
+        cost = total_cost(
+            (made + self._recomputed).cost(self._dispatch_s),
+            self._transfers.tensor_input_gradients(made.product_s),
+            self._beside_inputs(),
+        )
+        return self._with_copies(cost)
+
+    def _with_copies(self, cost: Cost) -> Cost:
+        """Returns a pass with the copies of offloaded activations beside it."""
+        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
+
+    def _pass_weights(self) -> Cost:
+        made = self._weights
+        gathered = self._transfers.tensor_weight_gradients(made.product_s)
+        return total_cost(made.cost(self._dispatch_s), gathered)
+
+    def _beside_inputs(self) -> Cost:
+        """Returns the other transfers of a backward pass, and those of what is computed again."""
+        cost = total_cost(
             self._collectives(backward=True),
-            # Keys and values come around again, and their gradients.
-            transfers.context(2, self._core[1].total_s),
-            transfers.experts(self._work.expert_rows),
+            self._transfers.context(self._core[1].total_s, backward=True),
+            self._transfers.experts(),
         )
         again = self._transfers_again()
-        cost = total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
-        return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
+        return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))
 
     def _transfers_again(self) -> Cost:
         """Returns the transfers of what a layer computes again."""
         transfers, parallelism = self._transfers, self._parallelism
         cost = Cost()
         if repeats(parallelism, RecomputeModule.EXPERTS):
-            cost = transfers.experts(self._work.expert_rows)
+            cost = transfers.experts()
         blocks = transfers.tensor_recomputed(self._forward.product_s)
         if parallelism.recompute is Recompute.FULL:
-            return total_cost(cost, blocks, transfers.context(1, self._core[0].total_s))
+            context = transfers.context(self._core[0].total_s, backward=False)
+            return total_cost(cost, blocks, context)
         if repeats(parallelism, RecomputeModule.FEED_FORWARD):
             # One of the two blocks.
             cost = total_cost(cost, blocks.scaled(transfers=0.5))
@@ -177,28 +257,29 @@ class LayerCosts:
             each_s += spread.tensor * software.delay_between_nodes_s
         return Cost(dispatch_s=count * each_s)
 
-    def forward_sharded(self) -> Cost:
-        """Returns a forward pass next to which the following layer's parameters are gathered."""
-        prefetched = self._gathered() if self._software.prefetch_parameters else Cost()
-        return kernels_next_to(self.forward, prefetched)
-
-    def backward_sharded(self) -> Cost:
-        """Returns a backward pass next to which gradients leave and parameters arrive."""
-        hidden = self._reduced() if self._parallelism.replicas > 1 else Cost()
-        if sums_shards(self._problem) and self._software.prefetch_parameters:
+    def _beside(self, role: Role) -> Cost:
+        """Returns what overlaps with the layer in a pass that is taken apart by layer."""
+        parallelism, hidden = self._parallelism, Cost()
+        if role in _REDUCED and parallelism.replicas > 1:
+            hidden = self._reduced()
+        again = role is Role.LAYER_FORWARD or parallelism.reshard_after_forward
+        gathers = again and role is not Role.LAYER_WEIGHT_GRADIENTS
+        if gathers and shards_gradients(self._problem) and self._software.prefetch_parameters:
             hidden = total_cost(hidden, self._gathered())
-        return kernels_next_to(self.backward, hidden)
+        return hidden
 
     # --- parameters -----------------------------------------------------------------------------
 
-    def gather(self) -> Cost:
-        """Returns the gathering of the layer's parameters next to the layer before."""
+    def _gather(self) -> Cost:
+        """The gathering of the layer's parameters next to the layer before."""
         beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
         return transfer_next_to(self._gathered(), beside_s)
 
-    def reduce(self) -> Cost:
-        """Returns the sum of the layer's gradients next to the following backward pass."""
-        return transfer_next_to(self._reduced(), self._backward.total_s)
+    def _reduce(self) -> Cost:
+        """The sum of the layer's gradients next to the following layer's pass."""
+        apart = self._parallelism.schedule is Schedule.ZERO_BUBBLE
+        beside = self._weights if apart else self._backward
+        return transfer_next_to(self._reduced(), beside.total_s)
 
     @property
     def _parameters(self) -> tuple[float, float]:

@@ -20,9 +20,19 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
+from dse.workload.transformer._expert_work import ExpertWork
+from dse.workload.transformer._operators import Product
 from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
-from dse.workload.transformer._schedule import chunks_in_flight
-from dse.workload.transformer._types import DataSharding, LossKernels, Recompute, RecomputeModule
+from dse.workload.transformer._schedule import in_flight
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    LossKernels,
+    Recompute,
+    RecomputeModule,
+    Schedule,
+)
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +86,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     # Both inputs of a multi-token prediction module, before and after their norms.
     shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
-    experts, activated_rows = _expert_activation_bytes(problem, tokens)
+    experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
         # Attention keeps its output; the projection has a cast of it.
         split += tokens * operand * model.attention_width / tensor
@@ -95,8 +105,11 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Only its statistics, which are small, would be dropped of a fused kernel.
         RecomputeModule.CORE_ATTENTION: core if model.attention is AttentionKind.UNFUSED else 0.0,
         RecomputeModule.NORMS: 2 * rows * hidden * operand,
-        RecomputeModule.FEED_FORWARD: block,
-        RecomputeModule.EXPERTS: experts,
+        RecomputeModule.LATENT_UP: (
+            tokens * value * model.qkv_width_of(tensor) if model.latent is not None else 0.0
+        ),
+        RecomputeModule.FEED_FORWARD: block if model.experts is None else 0.0,
+        RecomputeModule.EXPERTS: block + experts if model.experts is not None else 0.0,
         RecomputeModule.EXPERT_ACTIVATION: (
             0.0 if RecomputeModule.EXPERTS in modules else activated_rows
         ),
@@ -104,7 +117,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     return kept - sum(dropped[module] for module in modules)
 
 
-def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[float, float]:
+def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
     It is their input, both sides of the activation, and their output.
@@ -113,11 +126,11 @@ def _expert_activation_bytes(problem: TransformerJob, tokens: float) -> tuple[fl
     if experts is None:
         return 0.0, 0.0
     value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
-    rows = tokens * experts.active * experts.imbalance
+    rows = ExpertWork(problem).rows
     kept = (2 if model.gated_ffn else 1) * value + operand
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
-    inner = experts.ffn_hidden / problem.parallelism.tensor
+    inner = experts.ffn_hidden / problem.parallelism.expert_shards
     return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
 
 
@@ -173,15 +186,15 @@ def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
         count * alike.model.layer_expert_parameters
         for alike, count in problem.stage_layer_jobs(stage)
     )
-    return experts / (parallelism.tensor * parallelism.expert)
+    return experts / parallelism.expert_ranks
 
 
 def stage_shard(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a stage's shard, if all ranks with the same ones share them."""
+    """Returns the parameters of a stage's shard, if as many ranks as may share them."""
     parallelism = problem.parallelism
     shared = stage_parameters(problem, stage)
     experts = stage_expert_parameters(problem, stage)
-    return (shared + experts * parallelism.expert) / parallelism.replicas
+    return shared / parallelism.shards + experts / parallelism.expert_zero
 
 
 def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
@@ -219,17 +232,21 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         gradients += parameters * value
     if sharding.shards_optimizer:
         optimizer *= part
-    if sharding.shards_gradients:
+    if sharding.shards_gradients and not problem.parallelism.no_sync:
         gradients *= part
     if sharding is DataSharding.PARAMETERS:
         # The sharded master weights are the only weights; gathered copies are buffers.
         weights = parameters * _MASTER_BYTES * part
         optimizer = parameters * state * part
     if problem.precision.is_low:
-        # Transformer Engine keeps the weights, and casts of them as they are and transposed.
-        weights += 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        # Transformer Engine keeps the weights, and casts of them as they are and transposed; of
+        # sharded ones while they are gathered.
+        casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        if sharding is DataSharding.PARAMETERS:
+            casts *= min(1.0, _GATHERED_LAYERS / max(1, problem.stage_layers(stage)))
+        weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
-    buffers = _buffers_bytes(problem)
+    buffers = _buffers_bytes(problem, stage)
     if problem.parallelism.offload.optimizer:
         # With the gradients that its update takes in.
         held_bytes += optimizer + optimizer_parameters(problem, stage) * problem.gradient_bytes
@@ -274,19 +291,29 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, floa
     layers = [problem.chunk_layers(stage, chunk) for chunk in chunks]
     again = sum(chosen_layers(count, parallelism.recompute_layers) for count in layers)
     share = again / max(sum(layers), 1)
-    in_flight = chunks_in_flight(
-        parallelism.pipeline, parallelism.interleave, problem.micro_batches, stage
+    moments = in_flight(
+        parallelism.pipeline,
+        parallelism.interleave,
+        problem.micro_batches,
+        stage,
+        parallelism.schedule,
     )
-    kept = repeated = 0.0
+    kept = operands = repeated = 0.0
     for alike, count in problem.stage_layer_jobs(stage):
         if count:
             whole = layer_activation_bytes(alike, Recompute.NONE)
             less = layer_activation_bytes(alike, recompute)
             kept += count * (share * less + (1 - share) * whole)
             repeated = max(repeated, whole - less)
-    kept *= in_flight / parallelism.interleave
-    gone = _offloaded_share(problem, layers, in_flight) * kept
-    kept -= gone
+            if parallelism.schedule is Schedule.ZERO_BUBBLE:
+                operands += count * layer_operand_bytes(alike)
+    found = []
+    for moment in moments:
+        held = moment.chunks * kept / parallelism.interleave
+        away = _offloaded_share(problem, layers, moment.chunks) * held
+        waiting = moment.weights * operands / parallelism.interleave
+        found.append((held - away + waiting, away))
+    kept, gone = max(found)
     if stage == 0 and model.dropout:
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
@@ -297,20 +324,20 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, floa
     return kept * problem.software.kept_share, gone
 
 
-def _offloaded_share(problem: TransformerJob, layers: Sequence[int], in_flight: int) -> float:
+def _offloaded_share(problem: TransformerJob, layers: Sequence[int], chunks: int) -> float:
     """Returns the share of a stage's layers in flight whose activations are in host memory.
 
     Args:
         problem: What is trained, where and how.
         layers: Layers of each of the stage's chunks.
-        in_flight: Chunks of them whose activations are held at once.
+        chunks: Chunks of them whose activations are held at once.
     """
     parallelism = problem.parallelism
-    if not parallelism.offload.activations or not sum(layers):
+    if not parallelism.offload.activations or not sum(layers) or not chunks:
         return 0.0
     chosen = sum(chosen_layers(count, parallelism.offload_layers) for count in layers)
-    held = in_flight * chosen / len(layers)
-    return max(0.0, held - _LAYERS_ON_DEVICE) / (in_flight * sum(layers) / len(layers))
+    held = chunks * chosen / len(layers)
+    return max(0.0, held - _LAYERS_ON_DEVICE) / (chunks * sum(layers) / len(layers))
 
 
 def _head_bytes(problem: TransformerJob) -> float:
@@ -326,26 +353,65 @@ def _head_bytes(problem: TransformerJob) -> float:
     return inputs + per_logit * tokens * model.vocab / parallelism.tensor
 
 
-def _buffers_bytes(problem: TransformerJob) -> float:
+def layer_operand_bytes(problem: TransformerJob) -> float:
+    """Returns what the gradients of a layer's weights are made of, for one micro-batch.
+
+    These are the inputs of all products and the gradients of their outputs: 32 `s b h` for a layer
+    of GPT (Qi et al., arXiv 2401.10241, table 1).
+
+    Args:
+        problem: What is trained, where and how; its layers are all alike.
+    """
+    value, operand = problem.precision.value_bytes, problem.precision.operand_bytes
+    spread, work = problem.parallelism, LayerWork(problem)
+    made = [one for one in work.weight_gradients() if isinstance(one, Product)]
+    inputs = sum(one.m * one.k for one in made)
+    outputs = sum(one.k * one.n * one.experts for one in made)
+    # What all tensor-parallel ranks take in and give is shared where sequences are.
+    whole = work.tokens * problem.model.hidden * (1 - 1 / spread.sequence_share)
+    blocks = 1 + bool(problem.model.ffn_hidden)
+    return operand * (inputs - blocks * whole) + value * (outputs - blocks * whole)
+
+
+def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     value = problem.precision.value_bytes
     tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
     total = 0.0
-    if parallelism.expert > 1 and model.experts is not None:
+    if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
-        total += 2 * value * tokens * model.experts.active * model.hidden
+        total += 2 * value * ExpertWork(problem).mean_rows * model.hidden
     if parallelism.tensor > 1:
         total += problem.software.whole_sequence_buffers * value * tokens * model.hidden
     if parallelism.pipeline > 1:
         total += 2 * value * tokens * model.hidden / parallelism.tensor
+    total += _context_buffer_bytes(problem, tokens)
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            (one.layer_parameters + one.layer_expert_parameters / parallelism.expert)
-            / parallelism.tensor
+            one.layer_parameters / parallelism.tensor
+            + one.layer_expert_parameters / parallelism.expert_ranks
             for one in model.layer_models
         )
-        rest = end_parameters(problem, last=False) + end_parameters(problem, last=True)
+        first, last = stage == 0, stage == parallelism.pipeline - 1
+        rest = end_parameters(problem, last=False) if first else 0.0
+        rest += end_parameters(problem, last=True) if last else 0.0
         # Gathered layers and root, and one unreduced gradient of the larger of both.
-        total += value * (_GATHERED_LAYERS * layer + rest)
-        total += problem.gradient_bytes * max(layer, rest)
+        gathered = _GATHERED_LAYERS
+        if not parallelism.reshard_after_forward:
+            gathered = problem.stage_layers(stage)
+        total += value * (gathered * layer + rest)
+        if not parallelism.no_sync:
+            total += problem.gradient_bytes * max(layer, rest)
     return total
+
+
+def _context_buffer_bytes(problem: TransformerJob, tokens: float) -> float:
+    """Returns what context-parallel ranks receive before attention begins."""
+    model, spread = problem.model, problem.parallelism
+    if spread.context == 1 or spread.context_exchange is ContextExchange.RING:
+        return 0.0
+    value, tensor = problem.precision.value_bytes, spread.tensor
+    if spread.context_exchange is ContextExchange.ULYSSES:
+        return value * tokens * model.qkv_width_of(tensor)
+    # Keys and values of whole sequences, and in the backward pass their gradients.
+    return 2 * value * tokens * spread.context * model.key_value_width(tensor)

@@ -15,6 +15,7 @@ class Product(NamedTuple):
         k: Contracted length.
         batch: Independent products in one call.
         low: In the job's precision even if that is below two bytes; else in `bf16` then.
+        experts: Of a grouped product: experts whose rows make up `m`, each with its own matrix.
     """
 
     m: int
@@ -22,6 +23,12 @@ class Product(NamedTuple):
     k: int
     batch: int = 1
     low: bool = False
+    experts: int = 1
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic."""
+        return 2.0 * self.m * self.n * self.k * self.batch
 
 
 class Elementwise(NamedTuple):
@@ -30,10 +37,17 @@ class Elementwise(NamedTuple):
     Attributes:
         traffic_bytes: Bytes read and written by all of them.
         launches: Their number.
+        separate: PyTorch's kernels, one an operator, whatever the program fuses elsewhere.
     """
 
     traffic_bytes: float
     launches: int = 1
+    separate: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic: none that counts."""
+        return 0.0
 
 
 class Attention(NamedTuple):
@@ -62,6 +76,12 @@ class Attention(NamedTuple):
     window: int
     causal: bool
     backward: bool
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of a forward pass, or twice that backward; all scores count."""
+        scores = float(self.batch * self.heads * self.queries * self.keys)
+        return (4.0 if self.backward else 2.0) * scores * (self.dim + self.value_dim)
 
 
 Kernel = Product | Elementwise | Attention

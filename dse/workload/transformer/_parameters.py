@@ -51,6 +51,21 @@ DataShardings = Annotated[
     Field(min_length=1),
     BeforeValidator(as_list),
 ]
+Schedules = Annotated[
+    list[Literal["1f1b", "gpipe", "zero_bubble"]], Field(min_length=1), BeforeValidator(as_list)
+]
+ContextExchanges = Annotated[
+    list[Literal["ring", "all_gather", "ulysses"]], Field(min_length=1), BeforeValidator(as_list)
+]
+ReductionPrecisions = Annotated[
+    list[Literal["bf16", "fp32"]], Field(min_length=1), BeforeValidator(as_list)
+]
+
+ExpertDispatches = Annotated[
+    list[Literal["alltoall", "allgather", "deduplicated"]],
+    Field(min_length=1),
+    BeforeValidator(as_list),
+]
 
 
 class TransformerParameters(ParametersBlock):
@@ -68,8 +83,12 @@ class TransformerParameters(ParametersBlock):
     tensor: RankCounts = [1]
     pipeline: RankCounts = [1]
     context: RankCounts = [1]
+    context_exchange: ContextExchanges | None = None
     expert: RankCounts = [1]
+    expert_tensor: RankCounts | None = None
+    expert_dispatch: ExpertDispatches | None = None
     interleave: RankCounts = [1]
+    schedule: Schedules | None = None
     micro_batch_size: Counts = [1]
     sequence_parallel: Switches = [False]
     recompute: Recomputations = ["none"]
@@ -78,6 +97,10 @@ class TransformerParameters(ParametersBlock):
     offload: Offloads = ["none"]
     offload_layers: LayerCounts = [0]
     data_sharding: DataShardings = ["none"]
+    sharding_degree: RankCounts | None = None
+    reshard_after_forward: Switches | None = None
+    no_sync: Switches | None = None
+    gradient_reduction_precision: ReductionPrecisions | None = None
     program: Annotated[
         Names | None, Field(validation_alias=AliasChoices("program", "software"))
     ] = None

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
-    EAGER_CALLS,
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
+    MEGATRON_DEEPSPEED,
     NANOTRON,
-    TransformerRuntime,
+    ROUTER_KERNELS,
+    TORCHTITAN,
+    TORCHTITAN_EAGER,
 )
+from dse.workload.transformer._types import EAGER_CALLS, TransformerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
 _PEAKS = "Peak memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
+_BRIDGE = "2 published steps of Qwen3 30B-A3B under Megatron-Bridge: 8 B200, one sample a pass"
+_ROUTER = FittedValue("router_kernels", ROUTER_KERNELS, _BRIDGE)
 _CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
 
 
@@ -58,7 +63,7 @@ _PROGRAMS = (
         description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
         origin="Like `megatron`",
         fitted=(_CALLS,),
-        software=MEGATRON,
+        software=MEGATRON_DEEPSPEED,
     ),
     TransformerProgram(
         name="nemo",
@@ -66,16 +71,17 @@ _PROGRAMS = (
         origin=(
             "Read: gradients of two bytes, reduced during the backward pass; transfers of tensor "
             "parallelism in parts beside products; fused norms, activations and loss; attention "
-            "of FlashAttention-3's class. Counted: bytes of an update"
+            "of FlashAttention-3's class; experts' biases, limits and padding in kernels of their "
+            "own. Counted: bytes of an update"
         ),
-        fitted=(_CALLS,),
+        fitted=(_CALLS, _ROUTER),
         software=MEGATRON_CORE,
     ),
     TransformerProgram(
         name="megatron_bridge",
         description="Megatron-Bridge, which shares Megatron-Core with NeMo",
         origin="Like `nemo`",
-        fitted=(_CALLS,),
+        fitted=(_CALLS, _ROUTER),
         software=MEGATRON_CORE,
     ),
     TransformerProgram(
@@ -96,6 +102,23 @@ _PROGRAMS = (
             FittedValue("kept_share", NANOTRON.kept_share, _PEAKS),
         ),
         software=NANOTRON,
+    ),
+    TransformerProgram(
+        name="torchtitan",
+        description="torchtitan with FSDP2 and torch.compile of each layer",
+        origin=(
+            "Read: gradients are reduced in four bytes beside the backward pass; collectives of "
+            "tensor parallelism overlap with nothing; attention is FlashAttention-2. Counted: "
+            "bytes of an update. Assumed: compiled code is one call a kernel"
+        ),
+        software=TORCHTITAN,
+    ),
+    TransformerProgram(
+        name="torchtitan_eager",
+        description="torchtitan with FSDP2, without torch.compile",
+        origin="Like `torchtitan`, with separate elementwise kernels and PyTorch's loss",
+        fitted=(_CALLS,),
+        software=TORCHTITAN_EAGER,
     ),
     TransformerProgram(
         name="composer",

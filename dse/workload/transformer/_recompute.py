@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.workload.transformer._types import Recompute, RecomputeModule
+from dse.workload.transformer._work import LayerWork
 
 if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import Parallelism
-    from dse.workload.transformer._work import LayerWork
 
 
 def recomputed_kernels(problem: TransformerJob, work: LayerWork) -> list[Kernel]:
@@ -26,6 +26,22 @@ def recomputed_kernels(problem: TransformerJob, work: LayerWork) -> list[Kernel]
     if parallelism.recompute is Recompute.FULL:
         return work.layer_recomputed()
     return [kernel for module in recomputed_modules(parallelism) for kernel in work.module(module)]
+
+
+def recomputed_flops(problem: TransformerJob) -> float:
+    """Returns the arithmetic that all ranks repeat in one iteration, all scores counted."""
+    parallelism = problem.parallelism
+    if parallelism.recompute is Recompute.NONE:
+        return 0.0
+    of_rank = sum(
+        count * kernel.flops
+        for stage in range(parallelism.pipeline)
+        for alike, count in problem.stage_layer_jobs(stage)
+        for kernel in recomputed_kernels(alike, LayerWork(alike))
+    )
+    passes = problem.micro_batches * parallelism.data
+    ranks = parallelism.tensor * parallelism.context
+    return chosen_share(problem, parallelism.recompute_layers) * passes * ranks * of_rank
 
 
 def recomputed_modules(parallelism: Parallelism) -> tuple[RecomputeModule, ...]:
@@ -89,7 +105,8 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
             "repeated; use full or selective, or 0 layers"
         )
     missing = {
-        RecomputeModule.FEED_FORWARD: not any(one.ffn_hidden for one in model.layer_models),
+        RecomputeModule.LATENT_UP: model.latent is None,
+        RecomputeModule.FEED_FORWARD: all(one.experts for one in model.layer_models),
         RecomputeModule.EXPERTS: model.experts is None,
         RecomputeModule.EXPERT_ACTIVATION: model.experts is None,
     }

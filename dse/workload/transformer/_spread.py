@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.workload.transformer._cost import Cost
+from dse.workload.transformer._routing import busiest_load
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -47,7 +48,26 @@ def model_spreads(
     efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
     if attention_spread is None:
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
+    products = math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds)
     return _SPREAD._replace(
-        product_s=math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds),
+        product_s=math.hypot(products, _routing_spread(problem)),
         attention_s=attention_spread,
     )
+
+
+def step_spread(problem: TransformerJob) -> float:
+    """Returns the spread that remains when every model is right."""
+    software = problem.software
+    releases = software.expert_spread if problem.model.experts is not None else 0.0
+    return math.hypot(software.spread, releases)
+
+
+def _routing_spread(problem: TransformerJob) -> float:
+    """Returns the spread of products by chance of routing, which is another in each layer."""
+    model = problem.model
+    if model.experts is None:
+        return 0.0
+    experts = model.experts.active * model.expert_parameters
+    share = experts / (experts + model.layer_matrix_parameters)
+    load = busiest_load(model.experts, problem.parallelism.expert)
+    return share * load.spread / math.sqrt(model.layers)

@@ -5,12 +5,15 @@ collective counts with the time of its whole group. The structure depends on few
 made once for each of them and shared by all configurations that a search compares; only the
 durations of the few kinds of tasks change.
 
-* **Pipeline** (also of one stage): a task for each chunk, micro-batch and direction, in the order
-  of :mod:`_schedule`. The last backward pass of a chunk is taken apart by layer
-  where gradients are reduced during it.
-* **Sharded**: each layer's parameters are gathered one layer ahead in both directions, and its
-  gradient is reduced and scattered during the next layer's backward pass, for every micro-batch
-  (FSDP: Zhao et al., arXiv 2304.11277, § 3.3).
+Each stage takes its passes in the order of :mod:`_schedule`. A pass is one task, or is taken apart
+by layer where something happens beside each layer:
+
+* The gradient of a layer is reduced during the next layer's backward pass, in the last pass of a
+  chunk, or with sharded gradients in every pass.
+* Sharded parameters are gathered one layer ahead (FSDP: Zhao et al., arXiv 2304.11277, § 3.3), for
+  every forward pass and again for every backward pass. Without resharding they stay until the
+  backward pass, and with several stages until the last one, since the passes of other
+  micro-batches come in between.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from dse.workload.transformer._schedule import stage_order
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._schedule import Pass, stage_order
+from dse.workload.transformer._types import DataSharding, Schedule
 
 
 class Role(StrEnum):
@@ -29,8 +32,16 @@ class Role(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    INPUT_GRADIENTS = "input gradients"
+    WEIGHT_GRADIENTS = "weight gradients"
     HEAD_BACKWARD = "head backward"
+    HEAD_INPUT_GRADIENTS = "head input gradients"
+    HEAD_WEIGHT_GRADIENTS = "head weight gradients"
     LAYER_BACKWARD = "layer backward"
+    LAYER_BACKWARD_UNREDUCED = "layer backward, not reduced"
+    LAYER_INPUT_GRADIENTS = "layer input gradients"
+    LAYER_WEIGHT_GRADIENTS = "layer weight gradients"
+    SEND = "send"
     EMBEDDING_BACKWARD = "embedding backward"
     RECEIVE = "receive"
     REDUCE_LAYER = "reduce layer gradients"
@@ -47,11 +58,12 @@ class Role(StrEnum):
 
     @property
     def is_transfer(self) -> bool:
-        """Whether it only moves data, next to the compute stream."""
+        """Whether it only moves data."""
         return self in _TRANSFERS
 
 
 _TRANSFERS = {
+    Role.SEND,
     Role.RECEIVE,
     Role.REDUCE_LAYER,
     Role.REDUCE_ENDS,
@@ -61,6 +73,10 @@ _TRANSFERS = {
     Role.GATHER_ROOT,
     Role.GATHER_LAYER,
 }
+
+
+#: Tasks that are the same in all chunks of a stage.
+_SAME_IN_ALL_CHUNKS = {Role.LAYER_FORWARD, Role.EMBEDDING_FORWARD, Role.EMBEDDING_BACKWARD}
 
 
 class StreamName(StrEnum):
@@ -105,6 +121,9 @@ class Structure:
         overlaps_receive: Whether stages receive while they compute.
         sharding: What replicas keep only a part of.
         prefetches: Whether sharded parameters are gathered one layer ahead.
+        schedule: Order of the passes of a stage.
+        reshards: Whether sharded parameters are gathered again for a backward pass.
+        reduces_once: Whether sharded gradients are reduced after the last micro-batch alone.
     """
 
     pipeline: int
@@ -119,6 +138,9 @@ class Structure:
     overlaps_receive: bool
     sharding: DataSharding
     prefetches: bool
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    reshards: bool = True
+    reduces_once: bool = False
 
     def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
         """Returns the kind of each layer of a chunk of a stage."""
@@ -126,10 +148,99 @@ class Structure:
         first = sum(self.layers[:index])
         return self.kinds[first : first + self.layers[index]]
 
-    @property
-    def by_layer(self) -> bool:
-        """Whether layers are tasks of their own, because replicas share their parameters."""
-        return self.sharding.shards_gradients and self.reduces
+    def order(self, stage: int) -> tuple[Pass, ...]:
+        """Returns the passes of a stage in the order in which it runs them."""
+        return stage_order(
+            self.pipeline, self.interleave, self.micro_batches, stage, self.schedule
+        )
+
+    def gathers(self, one: Pass) -> bool:
+        """Whether layers of sharded parameters are gathered for a pass."""
+        if self.sharding is not DataSharding.PARAMETERS or one.weights:
+            return False
+        return self.reshards or (not one.backward and self._comes_back(one))
+
+    def gathers_root(self, one: Pass) -> bool:
+        """Whether the parameters outside the layers are gathered for a forward pass."""
+        return self.sharding is DataSharding.PARAMETERS and self._comes_back(one)
+
+    def _comes_back(self, one: Pass) -> bool:
+        """Whether nothing else of the step has gathered the parameters of a pass before."""
+        return self.pipeline == 1 or one.micro_batch == 0
+
+    def reduces_in(self, one: Pass) -> bool:
+        """Whether gradients are reduced layer by layer during a backward pass."""
+        splits = self.schedule is Schedule.ZERO_BUBBLE
+        if not self.reduces or not one.backward or one.weights is not splits:
+            return False
+        last = one.micro_batch == self.micro_batches - 1
+        if self.sharding.shards_gradients:
+            return last or not self.reduces_once
+        return last and self.overlaps_reduce
+
+
+class Part(NamedTuple):
+    """A task of a pass on the compute stream, with the transfers that belong to it.
+
+    Attributes:
+        role: What it does.
+        gather: What is gathered for it, if anything.
+        reduce: How its gradient is reduced, if it is.
+        layer: The kind of its layer.
+    """
+
+    role: Role
+    gather: Role | None = None
+    reduce: Role | None = None
+    layer: int = 0
+
+
+def pass_parts(structure: Structure, stage: int, one: Pass) -> tuple[Part, ...]:
+    """Returns what a pass consists of, in its order.
+
+    Args:
+        structure: What the structure of the step depends on.
+        stage: The pipeline stage.
+        one: The pass.
+    """
+    first = stage == 0 and one.chunk == 0
+    last = stage == structure.pipeline - 1 and one.chunk == structure.interleave - 1
+    gathers, reduces = structure.gathers(one), structure.reduces_in(one)
+    gather = Role.GATHER_LAYER if gathers else None
+    root = Role.GATHER_ROOT if not one.backward and structure.gathers_root(one) else None
+    reduce = Role.REDUCE_LAYER if reduces else None
+    rest = Role.REDUCE_ENDS if reduces else None
+    apart = structure.schedule is Schedule.ZERO_BUBBLE
+    # With one stage, all parameters outside the layers are gathered and reduced together.
+    together = structure.pipeline == 1 and structure.sharding.shards_gradients
+    layers = structure.chunk_kinds(stage, one.chunk)
+    parts: list[Part] = []
+    if not one.backward:
+        if not gathers and not (together and structure.reduces):
+            return (Part(Role.FORWARD),)
+        if first:
+            parts.append(Part(Role.EMBEDDING_FORWARD, root))
+        parts += [Part(Role.LAYER_FORWARD, gather, layer=layer) for layer in layers]
+        if last:
+            parts.append(Part(Role.HEAD, None if together else root))
+        return tuple(parts) or (Part(Role.FORWARD),)
+    whole, head, single = Role.BACKWARD, Role.HEAD_BACKWARD, Role.LAYER_BACKWARD
+    if not reduces:
+        single = Role.LAYER_BACKWARD_UNREDUCED
+    if one.weights:
+        whole, head = Role.WEIGHT_GRADIENTS, Role.HEAD_WEIGHT_GRADIENTS
+        single = Role.LAYER_WEIGHT_GRADIENTS
+    elif apart:
+        whole, head = Role.INPUT_GRADIENTS, Role.HEAD_INPUT_GRADIENTS
+        single = Role.LAYER_INPUT_GRADIENTS
+    if not gathers and not reduces:
+        return (Part(whole),)
+    if last:
+        parts.append(Part(head, reduce=None if together else rest))
+    parts += [Part(single, gather, reduce, layer) for layer in reversed(layers)]
+    if first and (one.weights or not apart):
+        parts.append(Part(Role.EMBEDDING_BACKWARD, reduce=rest))
+    return tuple(parts) or (Part(whole),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +266,8 @@ class StepTasks:
 def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
     builder = _Builder()
-    if structure.by_layer:
-        _sharded(structure, builder)
-    else:
-        _pipeline(structure, builder)
+    _passes(structure, builder)
+    _after_passes(structure, builder)
     return builder.build()
 
 
@@ -170,6 +279,8 @@ class _Builder:
         self._stream: list[int] = []
         self._waits: list[tuple[int, ...]] = []
         self._last: dict[int, int] = {}
+        #: Tasks of passes by stage, of which each may hold a gathered layer.
+        self.computed: dict[int, list[int]] = {}
 
     def add(
         self,
@@ -211,12 +322,9 @@ class _Builder:
         )
 
 
-def _pipeline(structure: Structure, builder: _Builder) -> None:
+def _passes(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
-    orders = [
-        stage_order(structure.pipeline, structure.interleave, structure.micro_batches, stage)
-        for stage in stages
-    ]
+    orders = [structure.order(stage) for stage in stages]
     position = [0] * structure.pipeline
     done: dict[tuple[int, bool, int, int], int] = {}
     progress = True
@@ -224,30 +332,29 @@ def _pipeline(structure: Structure, builder: _Builder) -> None:
         progress = False
         for stage in stages:
             while position[stage] < len(orders[stage]):
-                backward, chunk, micro_batch = orders[stage][position[stage]]
-                source = _source(structure, stage, backward, chunk)
+                one = orders[stage][position[stage]]
+                source = None if one.weights else _source(structure, stage, one)
                 waits: tuple[int, ...] = ()
                 if source is not None:
-                    key = (source[0], backward, source[1], micro_batch)
+                    key = (source[0], one.backward, source[1], one.micro_batch)
                     if key not in done:
                         break
                     waits = (done[key],)
                     if structure.overlaps_receive:
-                        stream = StreamName.BACKWARD if backward else StreamName.FORWARD
+                        stream = StreamName.BACKWARD if one.backward else StreamName.FORWARD
                         waits = (builder.add(Role.RECEIVE, stage, waits, stream=stream),)
-                task = _add_pass(structure, builder, stage, (backward, chunk, micro_batch), waits)
-                done[stage, backward, chunk, micro_batch] = task
+                task = _add_pass(structure, builder, stage, one, waits)
+                if not one.weights:
+                    done[stage, one.backward, one.chunk, one.micro_batch] = task
                 position[stage] += 1
                 progress = True
-    _after_backward(structure, builder)
 
 
-def _source(
-    structure: Structure, stage: int, backward: bool, chunk: int
-) -> tuple[int, int] | None:
+def _source(structure: Structure, stage: int, one: Pass) -> tuple[int, int] | None:
     """Stage and chunk whose output a pass takes in, or None at the ends of the model."""
     last_stage, last_chunk = structure.pipeline - 1, structure.interleave - 1
-    if backward:
+    chunk = one.chunk
+    if one.backward:
         if stage < last_stage:
             return stage + 1, chunk
         return (0, chunk + 1) if chunk < last_chunk else None
@@ -257,35 +364,54 @@ def _source(
 
 
 def _add_pass(
-    structure: Structure,
-    builder: _Builder,
-    stage: int,
-    which: tuple[bool, int, int],
-    waits: tuple[int, ...],
+    structure: Structure, builder: _Builder, stage: int, one: Pass, waits: tuple[int, ...]
 ) -> int:
-    backward, chunk, micro_batch = which
-    if not backward:
-        return builder.add(Role.FORWARD, stage, waits, chunk=chunk)
-    last = micro_batch == structure.micro_batches - 1
-    layers = structure.chunk_kinds(stage, chunk)
-    if not (last and layers and structure.reduces and structure.overlaps_reduce):
-        return builder.add(Role.BACKWARD, stage, waits, chunk=chunk)
-    ends = stage == structure.pipeline - 1 and chunk == structure.interleave - 1
-    if ends:
-        task = builder.add(Role.HEAD_BACKWARD, stage, waits)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), chunk=1, stream=StreamName.DATA)
-    for layer in reversed(layers):
-        task = builder.add(Role.LAYER_BACKWARD, stage, waits, chunk=chunk, layer=layer)
-        builder.add(Role.REDUCE_LAYER, stage, (task,), layer=layer, stream=StreamName.DATA)
-    if stage == 0 and chunk == 0:
-        task = builder.add(Role.EMBEDDING_BACKWARD, stage)
-        builder.add(Role.REDUCE_ENDS, stage, (task,), stream=StreamName.DATA)
+    """Adds a pass, and returns the task that ends it."""
+    parts = pass_parts(structure, stage, one)
+    computed = builder.computed.setdefault(stage, [])
+    ahead = 2 if structure.prefetches else 1
+
+    def gathered(part: Part) -> tuple[int, ...]:
+        """Gathers once the layer before the one at work is over: two are held at most."""
+        if part.gather is None:
+            return ()
+        after = (computed[-ahead],) if len(computed) >= ahead else ()
+        data = StreamName.DATA
+        return (builder.add(part.gather, stage, after, layer=part.layer, stream=data),)
+
+    task, ready = -1, gathered(parts[0])
+    for part, following in zip(parts, (*parts[1:], None), strict=True):
+        chunk = 0 if part.role in _SAME_IN_ALL_CHUNKS else one.chunk
+        task = builder.add(part.role, stage, (*waits, *ready), chunk=chunk, layer=part.layer)
+        waits = ()
+        if part.role is Role.HEAD_BACKWARD and computed:
+            # Both directions of the head count as one.
+            computed[-1] = task
+        else:
+            computed.append(task)
+        # The next layer is gathered before this one's gradient is reduced.
+        ready = () if following is None else gathered(following)
+        if part.reduce is not None:
+            head = part.role in (Role.HEAD_BACKWARD, Role.HEAD_WEIGHT_GRADIENTS)
+            chunk, data = int(head), StreamName.DATA
+            builder.add(part.reduce, stage, (task,), chunk=chunk, layer=part.layer, stream=data)
+    if len(parts) > 1 and not one.weights and _waits_to_send(structure, stage, one):
+        task = builder.add(Role.SEND, stage)
     return task
 
 
-def _after_backward(structure: Structure, builder: _Builder) -> None:
+def _waits_to_send(structure: Structure, stage: int, one: Pass) -> bool:
+    """Whether a stage does nothing else until the output of a pass has arrived."""
+    if structure.overlaps_receive or structure.pipeline == 1:
+        return False
+    end = (0, 0) if one.backward else (structure.pipeline - 1, structure.interleave - 1)
+    return (stage, one.chunk) != end
+
+
+def _after_passes(structure: Structure, builder: _Builder) -> None:
     stages = range(structure.pipeline)
-    if structure.reduces and not structure.overlaps_reduce:
+    apart = structure.overlaps_reduce or structure.sharding.shards_gradients
+    if structure.reduces and not apart:
         for stage in stages:
             builder.add(Role.REDUCE_ALL, stage, builder.last_tasks(stage), stream=StreamName.DATA)
     if structure.ties_ends:
@@ -299,39 +425,3 @@ def _after_backward(structure: Structure, builder: _Builder) -> None:
         task = builder.add(Role.OPTIMIZER, stage, everything)
         if structure.gathers_updated:
             builder.add(Role.GATHER_UPDATED, stage, (task,), stream=StreamName.DATA)
-
-
-def _sharded(structure: Structure, builder: _Builder) -> None:
-    gathers = structure.sharding is DataSharding.PARAMETERS
-    layers = structure.kinds
-    ahead = 2 if structure.prefetches else 1
-    computed: list[int] = []
-
-    def gather(role: Role, layer: int = 0) -> tuple[int, ...]:
-        """Gathers once the layer before the one at work is over: two are held at most."""
-        if not gathers:
-            return ()
-        waits = (computed[-ahead],) if len(computed) >= ahead else ()
-        return (builder.add(role, 0, waits, layer=layer, stream=StreamName.DATA),)
-
-    def compute(role: Role, waits: tuple[int, ...], layer: int = 0) -> int:
-        computed.append(builder.add(role, 0, waits, layer=layer))
-        return computed[-1]
-
-    for _ in range(structure.micro_batches):
-        compute(Role.EMBEDDING_FORWARD, gather(Role.GATHER_ROOT))
-        for layer in layers:
-            compute(Role.LAYER_FORWARD, gather(Role.GATHER_LAYER, layer), layer)
-        compute(Role.HEAD, ())
-        gathered = gather(Role.GATHER_LAYER, layers[-1])
-        for index in reversed(range(len(layers))):
-            task = compute(Role.LAYER_BACKWARD, gathered, layers[index])
-            if index:
-                # The next layer is gathered before this one's gradient is reduced.
-                gathered = gather(Role.GATHER_LAYER, layers[index - 1])
-            builder.add(Role.REDUCE_LAYER, 0, (task,), layer=layers[index], stream=StreamName.DATA)
-        task = compute(Role.EMBEDDING_BACKWARD, ())
-        builder.add(Role.REDUCE_ENDS, 0, (task,), stream=StreamName.DATA)
-    task = builder.add(Role.OPTIMIZER, 0, builder.last_tasks(0))
-    if structure.gathers_updated:
-        builder.add(Role.GATHER_UPDATED, 0, (task,), stream=StreamName.DATA)

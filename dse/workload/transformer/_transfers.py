@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.machine.collectives import CollectiveOp
+from dse.machine.collectives import CollectiveOp, Group
+from dse.machine.kernels import exchange_estimate, places_visited
 from dse.workload.transformer._cost import Cost, exposed, total_cost
 from dse.workload.transformer._groups import Groups, estimate
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._routing import busiest_load
+from dse.workload.transformer._types import ContextExchange, DataSharding, ExpertDispatch
 
 if TYPE_CHECKING:
-    from dse.machine.collectives import Group
+    from dse.model import MixtureOfExperts
     from dse.workload.transformer._job import TransformerJob
 
 
@@ -23,6 +25,7 @@ class Transfers:
     """
 
     def __init__(self, problem: TransformerJob, tokens: int) -> None:
+        self._problem = problem
         self._model = problem.model
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
@@ -31,34 +34,54 @@ class Transfers:
         self._value = problem.precision.value_bytes
         self._gradient = problem.gradient_bytes
         self._groups = Groups.of(problem.cluster, problem.parallelism)
+        self._known: dict[tuple[CollectiveOp, float, Group], Cost] = {}
 
     def _transfer(self, op: CollectiveOp, size_bytes: float, group: Group) -> Cost:
-        seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
-        return Cost(inside_s=seconds) if group.domains == 1 else Cost(network_s=seconds)
+        if size_bytes <= 0 or group.size < 2:
+            return Cost()
+        key = (op, size_bytes, group)
+        if key not in self._known:
+            seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
+            inside = group.domains == 1
+            self._known[key] = Cost(inside_s=seconds) if inside else Cost(network_s=seconds)
+        return self._known[key]
 
     @property
     def _activation_bytes(self) -> float:
         return float(self._value * self._tokens * self._model.hidden)
 
+    @property
+    def _input_bytes(self) -> tuple[float, ...]:
+        """What the first matrices take in of each block that tensor parallelism splits.
+
+        That is the feed-forward block beside attention; experts exchange rows instead.
+        """
+        attention = float(self._value * self._tokens * self._model.attention_input_width)
+        return (attention, self._activation_bytes) if self._model.ffn_hidden else (attention,)
+
     # --- the model ------------------------------------------------------------------------------
 
-    def _block_sum(self) -> Cost:
-        """One sum of a block's output over tensor-parallel ranks."""
-        group, size = self._groups.tensor, self._activation_bytes
+    def _sum(self, summed_bytes: float, gathered_bytes: float) -> Cost:
+        """One sum over tensor-parallel ranks; sequence parallelism scatters it and gathers."""
+        group = self._groups.tensor
         if not self._parallelism.sequence_parallel:
-            return self._transfer(CollectiveOp.ALL_REDUCE, size, group)
+            return self._transfer(CollectiveOp.ALL_REDUCE, summed_bytes, group)
         return total_cost(
-            self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
-            self._transfer(CollectiveOp.ALL_GATHER, size, group),
+            self._transfer(CollectiveOp.REDUCE_SCATTER, summed_bytes, group),
+            self._transfer(CollectiveOp.ALL_GATHER, gathered_bytes, group),
         )
 
+    def _forward_sums(self) -> list[Cost]:
+        """The sum of each block's output, with the gather of its input."""
+        return [self._sum(self._activation_bytes, size) for size in self._input_bytes]
+
     def tensor_forward(self, products_s: float) -> Cost:
-        """Returns what both blocks' sums add to a layer's forward pass.
+        """Returns what the blocks' sums add to a layer's forward pass.
 
         Args:
             products_s: Time of the layer's products, which the transfers may overlap.
         """
-        return self._by_parts(total_cost(*[self._block_sum()] * 2), products_s)
+        return self._by_parts(total_cost(*self._forward_sums()), products_s)
 
     def tensor_recomputed(self, products_s: float) -> Cost:
         """Returns what they add to a repeated forward pass; nothing needs the last one's result.
@@ -66,9 +89,9 @@ class Transfers:
         Args:
             products_s: Time of the layer's products in a forward pass.
         """
-        repeated = 1 if self._software.stops_recomputing_early else 2
-        sums = total_cost(*[self._block_sum()] * repeated)
-        return self._by_parts(sums, products_s * repeated / 2)
+        sums = self._forward_sums()
+        repeated = 1 if self._software.stops_recomputing_early else len(sums)
+        return self._by_parts(total_cost(*sums[:repeated]), products_s * repeated / len(sums))
 
     def _by_parts(self, transfer: Cost, products_s: float) -> Cost:
         """Returns what a transfer adds to products that work on its parts one after the other.
@@ -85,7 +108,7 @@ class Transfers:
         return total_cost(transfer.scaled(transfers=alone), hidden)
 
     def tensor_backward(self, weight_gradients_s: float) -> Cost:
-        """Returns what both blocks' sums of input gradients add to a layer's backward pass.
+        """Returns what the blocks' sums of input gradients add to a layer's backward pass.
 
         With sequence parallelism the sum scatters its result, and two more transfers come: the
         gradient of each block's output is gathered, which only products on its parts can hide,
@@ -95,30 +118,83 @@ class Transfers:
             weight_gradients_s: Time of the products that make gradients of weights, which overlap
                 with what can be hidden.
         """
-        visible, hideable = Cost(), total_cost(*[self._block_sum()] * 2)
+        inputs = self._input_bytes
+        visible, hideable = Cost(), total_cost(*(self._sum(size, size) for size in inputs))
         if self._parallelism.sequence_parallel:
             group, size = self._groups.tensor, self._activation_bytes
-            gathers = total_cost(*[self._transfer(CollectiveOp.ALL_GATHER, size, group)] * 2)
+            gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+            gathers = total_cost(*[gather] * len(inputs))
             # The other half of the products takes these gradients in.
             visible = self._by_parts(gathers, weight_gradients_s)
         if self._software.overlap_tensor:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
 
-    def context(self, rounds: int, attention_s: float) -> Cost:
-        """Returns what the context ring adds to attention: keys and values go around meanwhile.
+    def tensor_input_gradients(self, products_s: float) -> Cost:
+        """Returns what the blocks' sums add to a pass that makes gradients of inputs alone.
 
         Args:
-            rounds: How often they go around.
-            attention_s: Time of the attention that overlaps with them.
+            products_s: Time of the products that make them.
         """
-        ranks = self._parallelism.context
+        outputs = self._activation_bytes
+        sums = total_cost(*(self._sum(size, outputs) for size in self._input_bytes))
+        return self._by_parts(sums, products_s)
+
+    def tensor_weight_gradients(self, products_s: float) -> Cost:
+        """Returns what the gather of the blocks' inputs adds to their weights' gradients.
+
+        Args:
+            products_s: Time of the products that make them, which overlap with what can be hidden.
+        """
+        if not self._parallelism.sequence_parallel:
+            return Cost()
+        op, group = CollectiveOp.ALL_GATHER, self._groups.tensor
+        gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
+        return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
+
+    # --- context --------------------------------------------------------------------------------
+
+    def context(self, attention_s: float, *, backward: bool) -> Cost:
+        """Returns what sharing keys and values among context-parallel ranks adds to attention.
+
+        Args:
+            attention_s: Time of a rank's attention.
+            backward: Keys and values are needed again, and their gradients go back.
+        """
+        ranks, exchange = self._parallelism.context, self._parallelism.context_exchange
         if ranks == 1:
             return Cost()
-        columns = self._model.key_value_width(self._parallelism.tensor)
-        size = rounds * self._value * columns * self._tokens * ranks
-        moved = self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.context)
-        return exposed(moved, attention_s)
+        if exchange is ContextExchange.ULYSSES:
+            return self._ulysses()
+        size = self._value * self._key_value_columns * self._tokens * ranks
+        group = self._groups.context
+        if exchange is ContextExchange.ALL_GATHER:
+            gathered = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+            if not backward:
+                return gathered
+            return total_cost(gathered, self._transfer(CollectiveOp.REDUCE_SCATTER, size, group))
+        # Gradients go around with keys and values.
+        moved = self._transfer(CollectiveOp.ALL_GATHER, size * (2 if backward else 1), group)
+        # While the rank works on the last ones, none are on their way.
+        return exposed(moved, attention_s * (ranks - 1) / ranks)
+
+    @property
+    def _key_value_columns(self) -> float:
+        return self._model.key_value_width(self._parallelism.tensor)
+
+    def _ulysses(self) -> Cost:
+        """Queries, keys and values to the ranks of their heads, and the outputs back."""
+        model, tensor = self._model, self._parallelism.tensor
+        each = self._value * self._tokens
+        keys_values = self._key_value_columns / 2
+        queries = model.heads * model.head_dim / tensor
+        columns = (queries, keys_values, keys_values, model.attention_width / tensor)
+        return total_cost(
+            *(
+                self._transfer(CollectiveOp.ALL_TO_ALL, each * one, self._groups.context)
+                for one in columns
+            )
+        )
 
     def stage_output(self) -> Cost:
         """Returns a stage's output on its way to the next.
@@ -136,38 +212,98 @@ class Transfers:
             return sent
         return total_cost(sent, self._transfer(CollectiveOp.ALL_GATHER, size, self._groups.tensor))
 
-    def experts(self, rows: float) -> Cost:
-        """Returns rows on their way to the ranks of their experts and back.
+    def experts(self) -> Cost:
+        """Returns tokens on their way to the ranks of their experts, and what comes back.
 
         The same in both directions of a layer: results come back forward, gradients backward.
-
-        Args:
-            rows: Tokens of a micro-batch that a rank sends, each as often as it visits an expert.
+        Ranks that share every expert's matrices gather all their rows, and scatter their sums.
         """
-        size = self._value * rows * self._model.hidden / self._parallelism.sequence_share
-        exchange = self._transfer(CollectiveOp.ALL_TO_ALL, size, self._groups.experts)
-        return total_cost(exchange, exchange)
+        experts, groups = self._model.experts, self._groups
+        if experts is None:
+            return Cost()
+        spread, hidden = self._parallelism, self._value * self._model.hidden
+        own = self._tokens / spread.tensor
+        load = busiest_load(experts, spread.expert).mean
+        rows = own * experts.active * load
+        dispatch = self._problem.expert_dispatch
+        shared = spread.expert_shards * rows
+        if dispatch is ExpertDispatch.ALL_GATHER:
+            shared = own * spread.expert_ranks
+            exchange = self._gathered_and_summed(shared / spread.expert_shards, groups.experts)
+        elif dispatch is ExpertDispatch.DEDUPLICATED:
+            exchange = self._deduplicated(own * load, experts)
+        else:
+            one = self._transfer(CollectiveOp.ALL_TO_ALL, hidden * rows, groups.experts)
+            exchange = total_cost(one, one)
+        return total_cost(exchange, self._gathered_and_summed(shared, groups.expert_shards))
+
+    def _gathered_and_summed(self, rows: float, group: Group) -> Cost:
+        """Returns rows gathered by a group, and their sums scattered over it."""
+        size = self._value * self._model.hidden * rows
+        return total_cost(
+            self._transfer(CollectiveOp.ALL_GATHER, size, group),
+            self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
+        )
+
+    def _deduplicated(self, tokens: float, experts: MixtureOfExperts) -> Cost:
+        """Returns tokens sent once to every node and rank that needs them, and sums coming back.
+
+        On other nodes they go to the rank with the same place there, which hands them on inside
+        its node meanwhile, so that the slower of both ways counts.
+        """
+        group, width = self._groups.experts, self._value * self._model.hidden
+        if group.size == 1:
+            return Cost()
+        copies = places_visited(experts.count, experts.active, group.size)
+        nodes = places_visited(experts.count, experts.active, group.domains)
+        arrived, each = tokens * nodes, copies / nodes
+        sizes = {"tokens": arrived, "hidden": width / 2.0, "copies": each}
+        measured = exchange_estimate(self._cluster.device, sizes)
+        ranks = Group(1, group.ranks_per_domain)
+        inside = (
+            self._transfer(CollectiveOp.ALL_TO_ALL, width * arrived * each, ranks)
+            if measured is None or ranks.size == 1
+            else Cost(inside_s=float(measured.time_s))
+        )
+        if group.domains > 1:
+            peers = Group(
+                group.domains,
+                1,
+                group.card_sharers * group.ranks_per_domain,
+                group.domain_stride,
+            )
+            between = self._transfer(CollectiveOp.ALL_TO_ALL, width * arrived, peers)
+            inside = max(inside, between, key=lambda cost: cost.transfer_s)
+        return total_cost(inside, inside)
 
     # --- replicas -------------------------------------------------------------------------------
 
     def gathered(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
-        """Returns parameters, and those of experts, gathered from the shards of all replicas."""
+        """Returns parameters, and those of experts, gathered from their shards."""
+        groups, op = self._groups, CollectiveOp.ALL_GATHER
         return total_cost(
-            *(
-                self._in_parts(CollectiveOp.ALL_GATHER, self._value * count, group, tensors)
-                for count, group in self._by_group(parameters, experts)
-            )
+            self._in_parts(op, self._value * parameters, groups.shards, tensors),
+            self._in_parts(op, self._value * experts, groups.expert_zero, tensors),
         )
 
     def reduced(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
-        """Returns gradients summed over replicas, scattered where anything is sharded."""
-        scattered = self._parallelism.data_sharding is not DataSharding.NONE
-        op = CollectiveOp.REDUCE_SCATTER if scattered else CollectiveOp.ALL_REDUCE
-        return total_cost(
-            *(
-                self._in_parts(op, self._gradient * count, group, tensors)
-                for count, group in self._by_group(parameters, experts)
+        """Returns gradients summed over replicas, scattered where anything is sharded.
+
+        Ranks with the same shards in different copies then sum what each has.
+        """
+        size, of_experts = self._gradient * parameters, self._gradient * experts
+        groups, op = self._groups, CollectiveOp.ALL_REDUCE
+        if self._parallelism.data_sharding is DataSharding.NONE:
+            return total_cost(
+                self._in_parts(op, size, groups.replicas, tensors),
+                self._in_parts(op, of_experts, groups.expert_replicas, tensors),
             )
+        own = size / groups.shards.size + of_experts / groups.expert_zero.size
+        scatter = CollectiveOp.REDUCE_SCATTER
+        return total_cost(
+            self._in_parts(scatter, size, groups.shards, tensors),
+            self._in_parts(scatter, of_experts, groups.expert_zero, tensors),
+            self._in_parts(op, own, groups.copies, tensors),
         )
 
     def _in_parts(self, op: CollectiveOp, size_bytes: float, group: Group, tensors: int) -> Cost:
@@ -175,15 +311,11 @@ class Transfers:
         count = tensors if self._software.tensors_apart else 1
         return self._transfer(op, size_bytes / count, group).scaled(transfers=count)
 
-    def _by_group(self, parameters: float, experts: float) -> list[tuple[float, Group]]:
-        """Returns parameters with the ranks that have the same ones."""
-        groups = self._groups
-        shared = [(parameters, groups.replicas)]
-        return [*shared, (experts, groups.expert_replicas)] if experts else shared
-
     def ends_reduced(self) -> Cost:
         """Returns the shared embedding's gradient summed over first and last stage."""
         parameters = self._model.vocab * self._model.hidden / self._parallelism.tensor
+        if self._parallelism.data_sharding.shards_gradients:
+            parameters /= self._parallelism.shards
         return self._transfer(
             CollectiveOp.ALL_REDUCE, self._gradient * parameters, self._groups.stages
         )

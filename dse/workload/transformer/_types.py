@@ -28,11 +28,14 @@ class RecomputeModule(StrEnum):
     """A part of a layer that selective recomputation repeats, by Megatron-Core's name.
 
     ``core_attn``: scores, softmax and weighted values; fused attention repeats them in any case.
-    ``layernorm``: outputs of both norms. ``mlp``: the feed-forward block. ``moe``: routing and
-    experts with the exchange of rows. ``moe_act``: the activation between an expert's products.
+    ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
+    both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
+    experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
+    expert's products.
     """
 
     CORE_ATTENTION = "core_attn"
+    LATENT_UP = "mla_up_proj"
     NORMS = "layernorm"
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"
@@ -96,6 +99,37 @@ class DataSharding(StrEnum):
         return self in (DataSharding.GRADIENTS, DataSharding.PARAMETERS)
 
 
+class ContextExchange(StrEnum):
+    """How context-parallel ranks get the keys and values of each other's part of a sequence.
+
+    ``ring``: they go around, while attention with those of the previous rank is computed (Liu et
+    al., arXiv 2310.01889; the default of Megatron-Core, `p2p`). ``all_gather``: all of them are
+    gathered first (Llama 3, arXiv 2407.21783, § 3.3.2). ``ulysses``: an all-to-all gives each rank
+    whole sequences of a part of the heads, and another brings the outputs back (Jacobs et al.,
+    arXiv 2309.14509). In the first two each rank has the first and the last of equal parts of a
+    sequence and so on, so that a causal mask leaves all as much work.
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ULYSSES = "ulysses"
+
+
+class Schedule(StrEnum):
+    """The order in which a pipeline stage takes its passes.
+
+    ``1f1b`` and, with several chunks of layers a stage, its interleaved form: Narayanan et al.
+    (arXiv 2104.04473, § 2.2). ``gpipe``: all forward passes, then all backward passes (Huang et
+    al., arXiv 1811.06965). ``zero_bubble``: gradients of weights are made apart from those of
+    inputs, and later, in what would be the bubble (ZB-H1: Qi et al., arXiv 2401.10241, § 2.3;
+    PyTorch's `InterleavedZeroBubble`).
+    """
+
+    ONE_F_ONE_B = "1f1b"
+    GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero_bubble"
+
+
 class FlashKernel(StrEnum):
     """Which implementation of fused attention.
 
@@ -130,6 +164,19 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class ExpertDispatch(StrEnum):
+    """How tokens reach the ranks of their experts, and results come back.
+
+    ``alltoall``: rows, one for each expert that a token visits, by NCCL. ``allgather``: all ranks
+    have all tokens, and sums are scattered. ``deduplicated``: a token goes once to every node, and
+    once to every rank inside it, that has one of its experts (DeepEP, HybridEP).
+    """
+
+    ALL_TO_ALL = "alltoall"
+    ALL_GATHER = "allgather"
+    DEDUPLICATED = "deduplicated"
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """How a training step is spread over ranks, and what it recomputes.
@@ -142,8 +189,11 @@ class Parallelism:
         pipeline: Stages.
         data: Replicas, each with its own part of the batch.
         context: Ranks that share every sequence.
-        expert: Ranks of the replicas that share the experts of a layer, each with whole experts.
-        interleave: Chunks of layers of one stage; 1 is the plain 1F1B schedule.
+        expert: Ranks that share the experts of a layer, each with as many of them.
+        expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
+        expert_dispatch: How tokens reach their experts; None as the program does it.
+        interleave: Chunks of layers of one stage.
+        schedule: Order of the passes of a stage.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
         micro_batch_size: Samples of one pass through a stage.
         recompute: What is computed again in the backward pass.
@@ -155,6 +205,13 @@ class Parallelism:
         offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
             all.
         data_sharding: What data-parallel ranks keep only a part of.
+        sharding_degree: Ranks that share one copy of what is sharded; other groups of as many keep
+            copies of it (HSDP). All replicas if None.
+        reshard_after_forward: With sharded parameters, each layer's gathered ones are freed after
+            its forward pass and gathered again for its backward pass.
+        no_sync: With sharded gradients, these are summed over micro-batches on every rank, and
+            over ranks only after the last micro-batch.
+        context_exchange: How context-parallel ranks share keys and values.
     """
 
     tensor: int = 1
@@ -162,7 +219,10 @@ class Parallelism:
     data: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int | None = None
+    expert_dispatch: ExpertDispatch | None = None
     interleave: int = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
     sequence_parallel: bool = False
     micro_batch_size: int = 1
     recompute: Recompute = Recompute.NONE
@@ -171,6 +231,10 @@ class Parallelism:
     offload: Offload = Offload.NONE
     offload_layers: int = 0
     data_sharding: DataSharding = DataSharding.NONE
+    sharding_degree: int | None = None
+    reshard_after_forward: bool = True
+    no_sync: bool = False
+    context_exchange: ContextExchange = ContextExchange.RING
 
     @property
     def world_size(self) -> int:
@@ -183,6 +247,31 @@ class Parallelism:
         return self.data * self.context
 
     @property
+    def shards(self) -> int:
+        """Ranks that share one copy of what is sharded."""
+        return self.sharding_degree or self.replicas
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that share every expert's matrices."""
+        return self.tensor if self.expert_tensor is None else self.expert_tensor
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that have all experts of a layer between them."""
+        return self.expert * self.expert_shards
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a stage with the same part of the experts."""
+        return self.tensor * self.replicas // self.expert_ranks
+
+    @property
+    def expert_zero(self) -> int:
+        """Ranks that share one copy of what is sharded of the same experts."""
+        return max(1, self.tensor * self.shards // self.expert_ranks)
+
+    @property
     def sequence_share(self) -> int:
         """Tensor-parallel ranks that share norms and residuals."""
         return self.tensor if self.sequence_parallel else 1
@@ -191,11 +280,6 @@ class Parallelism:
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
-
-#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
-#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
-#: the 79 GiB of an H100, context and communicators included, so it is small.
-_FRAGMENTED = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +306,11 @@ class TransformerRuntime:
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
+        expert_dispatch: How tokens reach their experts.
+        fused_experts: Biases and limits of experts are part of their products; else they are
+            kernels of their own, biases for each expert.
+        router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
+            each direction.
         launch: Eager launches, or captured CUDA graphs, which the host launches at once.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
@@ -235,6 +324,8 @@ class TransformerRuntime:
             received its input, so launches cannot run ahead of transfers between stages.
         balances_stages: Stages share the arithmetic of layers and logits; else the layers.
         tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
+        copies_parameters: Gathered parameters are copied from the buffer of their collective to
+            tensors, and gradients, in their own precision, to that of theirs.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
@@ -247,6 +338,8 @@ class TransformerRuntime:
             segments.
         spread: Standard deviation of the logarithm of actual over predicted time that remains when
             every model is right: power, temperature, allocator, data loading.
+        expert_spread: The same that releases of the program add with experts, whose kernels they
+            keep joining.
     """
 
     overlap_gradients: bool = True
@@ -262,6 +355,9 @@ class TransformerRuntime:
     sums_bf16_in_fp32: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
+    expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    fused_experts: bool = True
+    router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
@@ -270,117 +366,11 @@ class TransformerRuntime:
     host_waits_for_stages: bool = False
     balances_stages: bool = False
     tensors_apart: bool = False
+    copies_parameters: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
     gradient_buckets: bool = False
     fragmented_share: float = 0.0
     spread: float = 0.025
-
-
-#: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
-#: updates weight and two moments (24) and writes the weight in its precision (2).
-IDEAL_RUNTIME = TransformerRuntime(gradient_bytes=2, optimizer_traffic_bytes=28.0)
-
-#: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
-#: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
-#: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
-#: moments (28), and copies the weight back to its precision (6).
-MEGATRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    stops_recomputing_early=False,
-    gradient_bytes=2,
-    sums_bf16_in_fp32=True,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    host_waits_for_stages=True,
-    fragmented_share=_FRAGMENTED,
-)
-
-#: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
-#: in two bytes during the backward pass; norms, activations and the loss are fused. An update
-#: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
-#: writes the weight in its precision (2).
-MEGATRON_CORE = TransformerRuntime(
-    gradient_bytes=2,
-    optimizer_traffic_bytes=30.0,
-    flash_kernel=FlashKernel.CURRENT,
-)
-
-#: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
-#: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
-#: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
-COMPOSER = TransformerRuntime(
-    fused_elementwise=False,
-    loss=LossKernels.TORCH,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=80.0,
-    flash_kernel=FlashKernel.TRITON,
-)
-
-
-#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
-#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
-#: and copies the weight back to its precision (6).
-NANOTRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    fused_elementwise=False,
-    fused_accumulation=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    calls_per_collective=14.3,
-    delay_beside_stages_s=210e-6,
-    delay_between_nodes_s=26e-6,
-    host_waits_for_stages=True,
-    balances_stages=True,
-    tensors_apart=True,
-    kept_share=1.2,
-    whole_sequence_buffers=4,
-    copies_logits=True,
-    gradient_buckets=True,
-    fragmented_share=_FRAGMENTED,
-)
-
-
-def format_parallelism(parallelism: Parallelism) -> str:
-    """Names the degrees above one, the micro-batch, and what differs from the plain step."""
-    degrees = (
-        ("tensor", parallelism.tensor),
-        ("pipeline", parallelism.pipeline),
-        ("context", parallelism.context),
-        ("data", parallelism.data),
-        ("expert", parallelism.expert),
-    )
-    product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
-    parts = [product] if product else []
-    if parallelism.interleave > 1:
-        parts.append(f"{parallelism.interleave} virtual stages")
-    parts.append(f"micro batch {parallelism.micro_batch_size}")
-    if parallelism.sequence_parallel:
-        parts.append("sequence parallel")
-    if parallelism.recompute.value != "none":
-        what = f"{parallelism.recompute.value} recomputation"
-        if parallelism.recompute_modules:
-            what += f" of {RecomputeModule.text(parallelism.recompute_modules)}"
-        if parallelism.recompute_layers:
-            what += f" in {parallelism.recompute_layers} layers a stage"
-        parts.append(what)
-    if parallelism.offload is not Offload.NONE:
-        held = {
-            Offload.ACTIVATIONS: "activations",
-            Offload.OPTIMIZER: "optimizer state",
-            Offload.ALL: "activations and optimizer state",
-        }[parallelism.offload]
-        if parallelism.offload_layers:
-            held += f" of {parallelism.offload_layers} layers a stage"
-        parts.append(f"{held} in host memory")
-    if parallelism.data_sharding.value != "none":
-        parts.append(parallelism.data_sharding.value)
-    return ", ".join(parts)
+    expert_spread: float = 0.0

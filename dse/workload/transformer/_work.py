@@ -8,11 +8,11 @@ bytes: every operand is read once and every result is written once.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind, TransformerFamily
 from dse.workload.transformer._attention import AttentionWork
+from dse.workload.transformer._expert_work import ExpertWork
 from dse.workload.transformer._operators import Elementwise, Product, Work
 from dse.workload.transformer._types import LossKernels, RecomputeModule
 
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._operators import Kernel
-
-
-#: Rows of a tile of a product.
-_TILE_ROWS = 128
-
-#: Bytes that a token's score of one expert costs: a softmax in FP32, and the choice of the best.
-_SCORE_BYTES = 16.0
 
 
 class LayerWork:
@@ -53,6 +46,8 @@ class LayerWork:
         self._fused = problem.software.fused_elementwise
         #: Attention of the layer.
         self.attention = AttentionWork(problem)
+        #: The layer's experts; None in a dense model.
+        self.experts = None if self._model.experts is None else ExpertWork(problem)
 
     # --- a layer --------------------------------------------------------------------------------
 
@@ -63,8 +58,13 @@ class LayerWork:
     def layer_recomputed(self) -> list[Kernel]:
         """What full recomputation repeats of a layer's forward pass."""
         kernels = self.layer_forward()
+        if not self._problem.software.stops_recomputing_early:
+            return kernels
         # Nothing needs the output of the last product: it is not an input of its gradient.
-        return kernels[:-2] if self._problem.software.stops_recomputing_early else kernels
+        last = 1
+        if self.experts is not None and not self._model.ffn_hidden:
+            last = len(self.experts.after_activation())
+        return kernels[: -last - 1]
 
     def module(self, module: RecomputeModule) -> list[Kernel]:
         """The forward pass of a part of a layer, as far as recomputation repeats it."""
@@ -74,47 +74,65 @@ class LayerWork:
             return [] if flash else self.attention.core_forward()
         if module is RecomputeModule.NORMS:
             return [self._norm(), self._norm()]
-        if module is RecomputeModule.FEED_FORWARD:
-            if not (block := self._block_matrices()):
+        if module is RecomputeModule.LATENT_UP:
+            if self._model.latent is None:
                 return []
-            kernels = self._feed_forward(block, self.tokens)
-            return kernels[:-1] if self._problem.software.stops_recomputing_early else kernels
-        if self._model.experts is None:
+            up = [self._product(*sizes) for sizes in self.attention.inputs()[-2:]]
+            return [*up, *self.attention.between(backward=False)[-1:]]
+        matrices = self._block_matrices()
+        block = self._feed_forward(matrices, self.tokens) if matrices else []
+        if self.experts is None:
+            early = self._problem.software.stops_recomputing_early
+            kernels = block[:-1] if early else block
+            return kernels if module is RecomputeModule.FEED_FORWARD else []
+        if module is RecomputeModule.FEED_FORWARD:
             return []
-        router, *grouped = self._expert_matrices()
-        experts = self._feed_forward(grouped, self.expert_rows)
         if module is RecomputeModule.EXPERT_ACTIVATION:
-            return experts[1:2]
-        return [self._product(*router), *self._routed(), *experts]
+            return self.experts.activation()
+        return [*self.experts.forward(), *block]
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""
         model, value = self._model, self._value
         hidden = model.hidden
         kernels: list[Kernel] = []
-        attention = self.attention
-        matrices = (*attention.inputs(), attention.output(), *self._block_matrices())
-        for m, n, k in (*matrices, *self._expert_matrices()):
+        for m, n, k in self._matrices():
             kernels += [self._product(m, k, n), self._product(k, n, m)]
-        kernels += attention.between(backward=True)
-        if model.biases:
-            outputs = model.qkv_width_of(self._tensor) + model.ffn_width / self._tensor
-            outputs += 2 * hidden
-            kernels.append(Elementwise(value * outputs * self.tokens, 4))
+        kernels += self.attention.between(backward=True)
+        kernels += self._bias_gradients()
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
             kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
-        if model.experts is not None:
-            inner = model.experts.ffn_hidden / self._tensor * self.expert_rows
-            kernels.append(Elementwise(per_value * inner))
-            # Gradients take the way of the rows back, and each row's weight has one of its own.
-            weights = value * hidden * self.expert_rows
-            kernels += [*self._routed(), Elementwise(weights)]
+        if self.experts is not None:
+            kernels += self.experts.backward()
         # Two norms, their weights' gradients, and two sums with the gradient of the residual.
         kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.attention.core_backward()]
+
+    def weight_gradients(self) -> list[Kernel]:
+        """The kernels of a layer's backward pass on which no other gradient depends."""
+        made: list[Kernel] = [self._product(k, n, m) for m, n, k in self._matrices()]
+        made += self._bias_gradients()
+        if self.experts is not None:
+            made += self.experts.weight_gradients()
+        if self._model.mtp_modules:
+            m, n, k = self._joined()
+            made += [self._product(k, n, m), *self.head_weight_gradients()]
+        return made
+
+    def _bias_gradients(self) -> list[Kernel]:
+        model = self._model
+        if not model.biases:
+            return []
+        outputs = model.qkv_width_of(self._tensor) + model.ffn_width / self._tensor
+        return [Elementwise(self._value * (outputs + 2 * model.hidden) * self.tokens, 4)]
+
+    def _matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Sizes `(m, n, k)` of the products that every token takes part in."""
+        attention = (*self.attention.inputs(), self.attention.output())
+        return (*attention, *self._block_matrices())
 
     def _block_matrices(self) -> tuple[tuple[int, int, int], ...]:
         """Sizes of two products of the feed-forward block that every token visits, if any."""
@@ -125,46 +143,6 @@ class LayerWork:
             (tokens, model.ffn_width // tensor, model.hidden),
             (tokens, model.hidden, model.ffn_hidden // tensor),
         )
-
-    # --- experts --------------------------------------------------------------------------------
-
-    @property
-    def expert_rows(self) -> float:
-        """Tokens that the busiest rank's experts work on, each as often as it visits one."""
-        experts = self._model.experts
-        return 0.0 if experts is None else self.tokens * experts.active * experts.imbalance
-
-    def _expert_matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """Sizes of the router's product and of two grouped products of all experts of a rank.
-
-        A grouped product does the arithmetic of one product with as many rows, those of each
-        expert filled up to whole tiles.
-        """
-        model, experts = self._model, self._model.experts
-        if experts is None:
-            return ()
-        hidden, inner = model.hidden, experts.ffn_hidden // self._tensor
-        held = experts.count // self._problem.parallelism.expert
-        rows = held * math.ceil(self.expert_rows / held / _TILE_ROWS) * _TILE_ROWS
-        gate = 2 if model.gated_ffn else 1
-        return (
-            (self.tokens, experts.count, hidden),
-            (rows, gate * inner, hidden),
-            (rows, hidden, inner),
-        )
-
-    def _routed(self) -> list[Kernel]:
-        """Scores of all experts, rows sorted by expert, and put back in order."""
-        model, experts = self._model, self._model.experts
-        if experts is None:
-            return []
-        held = experts.count // self._problem.parallelism.expert
-        row = self._value * model.hidden
-        # Rows that arrive from several ranks are sorted once more by the experts of a rank.
-        again = 2 * row * self.expert_rows if held > 1 and held < experts.count else 0.0
-        moved = row * (self.tokens + self.expert_rows) + again
-        scores = _SCORE_BYTES * self.tokens * experts.count
-        return [Elementwise(scores, 3), Elementwise(moved, 2), Elementwise(moved, 2)]
 
     def _product(self, m: int, n: int, k: int) -> Product:
         """A product of a layer's matrices, the only ones in a precision below two bytes."""
@@ -187,10 +165,8 @@ class LayerWork:
     def _after_core(self) -> list[Kernel]:
         block, projection = self._block_matrices(), self._product(*self.attention.output())
         kernels: list[Kernel] = [projection, self._residual(), self._norm()]
-        if experts := self._expert_matrices():
-            router, *grouped = experts
-            kernels += [self._product(*router), *self._routed()]
-            kernels += self._feed_forward(grouped, self.expert_rows)
+        if self.experts is not None:
+            kernels += self.experts.forward()
         if block:
             kernels += self._feed_forward(block, self.tokens)
         return [*kernels, self._residual()]
@@ -235,6 +211,19 @@ class LayerWork:
         backward.append(Elementwise(backward_bytes * logits, launches))
         return Work(tuple(forward), tuple(backward))
 
+    def head_weight_gradients(self) -> list[Kernel]:
+        """The kernels of the head's backward pass on which no other gradient depends."""
+        model, tokens, hidden = self._model, self.tokens, self._model.hidden
+        kernels: list[Kernel] = [Product(hidden, -(-model.vocab // self._tensor), tokens)]
+        if model.family is TransformerFamily.BERT:
+            kernels.append(Product(hidden, hidden, tokens))
+        return kernels
+
+    def _joined(self) -> tuple[int, int, int]:
+        """Sizes of the product of a prediction module that joins what it takes in."""
+        hidden = self._model.hidden
+        return self.tokens, hidden // self._tensor, 2 * hidden
+
     def prediction_module(self) -> Work:
         """What a multi-token prediction module has besides its layer; nothing in other layers.
 
@@ -244,7 +233,7 @@ class LayerWork:
         model = self._model
         if not model.mtp_modules:
             return Work((), ())
-        m, n, k = self.tokens, model.hidden // self._tensor, 2 * model.hidden
+        m, n, k = self._joined()
         norms = Elementwise((3 + 2) * self._value * model.hidden * self._rows, 2)
         embedding, head = self.embedding(), self.head()
         joined = (self._norm(), self._norm(), self._product(m, n, k))

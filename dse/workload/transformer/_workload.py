@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from enum import Enum
-from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
@@ -14,16 +13,20 @@ from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._workload import ModelWorkload
 from dse.workload.transformer._job import TransformerJob
+from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
+    ContextExchange,
     DataSharding,
+    ExpertDispatch,
     Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
-    format_parallelism,
+    Schedule,
 )
+from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
 
 if TYPE_CHECKING:
@@ -36,9 +39,9 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import ParametersBlock, ParameterValue
     from dse.workload._programs import Program
+    from dse.workload.transformer._types import TransformerRuntime
 
-_MICRO_BATCHES = (1, 2, 4, 8, 16)
-_DATA_SHARDING = (DataSharding.NONE, DataSharding.OPTIMIZER, DataSharding.PARAMETERS)
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 #: Transformers train few samples a second; their steps take seconds.
 _METRICS = metrics_with(
@@ -52,15 +55,22 @@ _METRICS = metrics_with(
         digits=0,
         time_exponent=-1,
     ),
-    Metric(
-        "model_flops_utilization",
-        "MFU",
-        column="MFU %",
-        maximize=True,
-        unit="%",
-        scale=100.0,
-        digits=1,
-        time_exponent=-1,
+    *(
+        Metric(
+            name,
+            title,
+            column=f"{title} %",
+            maximize=True,
+            unit="%",
+            scale=100.0,
+            digits=1,
+            time_exponent=-1,
+        )
+        for name, title in (
+            ("model_flops_utilization", "MFU"),
+            ("model_flops_utilization_causal", "MFU, causal"),
+            ("hardware_flops_utilization", "HFU"),
+        )
     ),
 )
 
@@ -139,6 +149,16 @@ class TransformerWorkload(ModelWorkload):
         return DEPLOY_FORMATS[framework].write(self.job(platform, parameters))
 
     @classmethod
+    def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:
+        """Returns how the program is written, with gradients as parameters want them reduced."""
+        software = TRANSFORMER_PROGRAMS[cls.program_name(parameters)].software
+        wanted = parameters.get("gradient_reduction_precision")
+        if wanted is None:
+            return software
+        value_bytes = Precision(str(wanted)).value_bytes
+        return replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
+
+    @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:
         """Returns one micro-batch on every replica; interleaved schedules want one per stage."""
         spread = cls.parallelism(configuration)
@@ -147,30 +167,14 @@ class TransformerWorkload(ModelWorkload):
 
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
-    ) -> Iterator[Sequence[Mapping[str, ParameterValue]]]:
-        """Yields products of tensor, pipeline and data parallelism with each micro-batch size.
-
-        Of the kinds of recomputation the first that fits is the best: more of it only takes
-        longer.
-        """
-        world_size = int(parameters["world_size"])
-        for tensor in _divisors(platform.cluster(world_size).domain_size):
-            for pipeline in _divisors(world_size // tensor):
-                data = world_size // tensor // pipeline
-                for micro_batch, sharding in product(
-                    _MICRO_BATCHES, _DATA_SHARDING if data > 1 else _DATA_SHARDING[:1]
-                ):
-                    spread: dict[str, ParameterValue] = {
-                        "tensor": tensor,
-                        "pipeline": pipeline,
-                        "sequence_parallel": tensor > 1,
-                        "micro_batch_size": micro_batch,
-                        "data_sharding": sharding.value,
-                    }
-                    yield tuple(
-                        {**parameters, **spread, "recompute": recompute.value}
-                        for recompute in Recompute
-                    )
+    ) -> Iterator[Mapping[str, ParameterValue]]:
+        """Yields the usual ways to spread the step; see the base class."""
+        for spread in usual_ways(self.job(platform, parameters)):
+            values = {name: getattr(spread, name) for name in CHOSEN}
+            yield {
+                **parameters,
+                **{name: getattr(value, "value", value) for name, value in values.items()},
+            }
 
     def job(
         self,
@@ -186,13 +190,20 @@ class TransformerWorkload(ModelWorkload):
             platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
         program = self.program_name(parameters)
+        precision = Precision(str(parameters.get("precision", self.model.precision.value)))
+        reduced = parameters.get("gradient_reduction_precision")
+        if reduced == Precision.BF16 and precision.outside_products is not Precision.BF16:
+            raise ConfigError(
+                f"gradient reduction in {reduced} with precision {precision}: gradients have the "
+                f"type of the weights or {Precision.FP32}; leave it out, or use {Precision.FP32}"
+            )
         return TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
-            precision=Precision(str(parameters.get("precision", self.model.precision.value))),
+            precision=precision,
             parallelism=_parallelism(parameters),
-            software=TRANSFORMER_PROGRAMS[program].software,
+            software=self._software(parameters),
             program=program,
             host_profile=host_profile,
         )
@@ -209,6 +220,9 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
     def degree(name: str) -> int:
         return int(parameters.get(name, 1))
 
+    def choice(name: str, default: _Choice) -> _Choice:
+        return type(default)(str(parameters.get(name, default)))
+
     world_size = int(parameters["world_size"])
     tensor, pipeline, context = (degree(name) for name in ("tensor", "pipeline", "context"))
     others = tensor * pipeline * context
@@ -217,21 +231,30 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
             f"divide {world_size} ranks; choose degrees whose product does"
         )
+    shards = parameters.get("sharding_degree")
+    dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
         tensor=tensor,
         pipeline=pipeline,
         data=world_size // others,
         context=context,
         expert=degree("expert"),
+        expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
+        expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
+        schedule=choice("schedule", Schedule.ONE_F_ONE_B),
         sequence_parallel=bool(parameters.get("sequence_parallel", False)),
         micro_batch_size=degree("micro_batch_size"),
-        recompute=Recompute(str(parameters.get("recompute", Recompute.NONE))),
+        recompute=choice("recompute", Recompute.NONE),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),
         recompute_layers=int(parameters.get("recompute_layers", 0)),
-        offload=Offload(str(parameters.get("offload", Offload.NONE))),
+        offload=choice("offload", Offload.NONE),
         offload_layers=int(parameters.get("offload_layers", 0)),
-        data_sharding=DataSharding(str(parameters.get("data_sharding", DataSharding.NONE))),
+        data_sharding=choice("data_sharding", DataSharding.NONE),
+        sharding_degree=None if shards is None else int(shards),
+        reshard_after_forward=bool(parameters.get("reshard_after_forward", True)),
+        no_sync=bool(parameters.get("no_sync", False)),
+        context_exchange=choice("context_exchange", ContextExchange.RING),
     )
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:
         raise ConfigError(
@@ -246,7 +269,3 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return RecomputeModule.text(value)
     return value.value if isinstance(value, Enum) else value
-
-
-def _divisors(count: int) -> list[int]:
-    return [value for value in range(1, count + 1) if count % value == 0]

@@ -29,6 +29,27 @@ def test_a_model_from_a_hugging_face_configuration_can_be_predicted(tmp_path):
     assert dse("model", "from-hf", config, "--out", out).returncode == 2
 
 
+def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
+    pytest.importorskip("torch")
+    maker = tmp_path / "maker.py"
+    maker.write_text(
+        "import torch\n"
+        "from tests.model.torchrec.live import Bags, Config, Dlrm, InteractionArch, Jagged\n"
+        "def make():\n"
+        "    bags = Bags(Config('user', 1000, 16, ['viewer']))\n"
+        "    batch = Jagged(viewer=([2] * 50, torch.arange(100)))\n"
+        "    return Dlrm(bags, InteractionArch()), [batch] * 3\n"
+        "broken = 3\n"
+    )
+    out, plot = tmp_path / "mine.yaml", tmp_path / "lookups.svg"
+    asked = ("model", "from-torchrec", f"{maker}:make", "--out", out)
+    assert answer(*asked, "--plot", plot)["tables"] == 1
+    assert load_dlrm(str(out)).tables[0].pooling_factors == (2.0,)
+    assert ">user<" in plot.read_text()
+    for wrong in (f"{maker}:absent", f"{maker}:broken", f"{tmp_path / 'no.py'}:make"):
+        assert dse("model", "from-torchrec", wrong, "--out", out, "--force").returncode == 2
+
+
 def test_a_model_from_a_csv_can_be_predicted(tables, tmp_path):
     out = tmp_path / "mine.yaml"
     done = dse("model", "from-csv", tables, "--out", out)

@@ -11,7 +11,7 @@ import pytest
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.indices import Uniform, Zipf
+from dse.indices import IdOrder, Uniform, Zipf
 from dse.machine import Precision
 from dse.model import (
     DataType,
@@ -20,6 +20,7 @@ from dse.model import (
     ModelDocument,
     ModelRecipe,
     Optimizer,
+    PoolingDistribution,
     TableEntry,
     TableList,
     compose_model,
@@ -48,12 +49,24 @@ def problems(read, text: str | bytes) -> list[str]:
 
 def test_a_list_of_all_columns(read):
     found = read(
-        "name,rows,dim,pooling,count,data_type,alpha,is_weighted,bags_per_sample\n"
-        "user,40000000,128,1,1,fp16,1.05,True,0.25\n"
-        "item,1000,64,3+0.5,4,,,,\n"
+        "name,rows,dim,pooling,count,data_type,alpha,ids,is_weighted,bags_per_sample,lengths\n"
+        "user,40000000,128,1,1,fp16,1.05,by_popularity,True,0.25,poisson\n"
+        "item,1000,64,3+0.5,4,,,,,,\n"
     )
     assert found.entries == (
-        TableEntry(2, "user", 40_000_000, 128, (1.0,), 1, DataType.FP16, 1.05, True, 0.25),
+        TableEntry(
+            2,
+            "user",
+            40_000_000,
+            128,
+            (1.0,),
+            1,
+            DataType.FP16,
+            Zipf(1.05, ids=IdOrder.BY_POPULARITY),
+            True,
+            0.25,
+            PoolingDistribution.POISSON,
+        ),
         TableEntry(3, "item", 1000, 64, (3.0, 0.5), 4, None, None),
     )
     assert found.table_count == 5
@@ -89,16 +102,16 @@ def test_unused_columns_are_told(read):
 def test_every_problem_is_told_with_its_line(read):
     found = problems(
         read,
-        "name,rows,dim,pooling,alpha,data_type\n"
-        "a,x,64,1,,\n"
-        "b,-3,0,0,,\n"
-        "a,10,64,1,,\n"
-        "c,10,1.5,1+,11,fp12\n"
-        "d,10,,,,\n"
-        "e,,8,no,,\n"
-        ",1,8,1,,\n",
+        "name,rows,dim,pooling,alpha,data_type,ids\n"
+        "a,x,64,1,,,\n"
+        "b,-3,0,0,,,\n"
+        "a,10,64,1,,,\n"
+        "c,10,1.5,1+,11,fp12,\n"
+        "d,10,,,,,hashed\n"
+        "e,,8,no,,,\n"
+        ",1,8,1,,,\n",
     )
-    assert [line.partition(":")[0] for line in found] == list("233345555778")
+    assert [line.partition(":")[0] for line in found] == list("2333455556778")
     for words in (
         "2: rows: expected a whole number from 1 to 1,000,000,000,000, found `x`",
         "4: name: `a` is the name of line 2 too",
@@ -232,7 +245,7 @@ def test_what_does_not_fit_together_is_told_by_the_lines_of_the_list(read):
 )
 def test_any_table_is_read_back_as_it_was(name, rows, pooling, alpha):
     entry = TableEntry(
-        2, name, rows, 64, (pooling,), 1, None, alpha, weighted=True, bags_per_sample=0.5
+        2, name, rows, 64, (pooling,), 1, None, Zipf(alpha), weighted=True, bags_per_sample=0.5
     )
     listed = TableList(f"{name}.csv", "0" * 64, (entry,))
     text = compose_model(listed, replace(RECIPE, name=name, description=name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import (
     MixtureOfExperts,
+    SlidingWindow,
     TransformerDocument,
     TransformerFamily,
     compose_transformer,
@@ -78,10 +80,10 @@ def test_a_mixture_of_experts(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"mlp_only_layers": [0]}, "mlp_only_layers: a model some of whose layers"),
-        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"num_experts": 8, "mlp_only_layers": [5]}, "mlp_only_layers: layers [5]"),
         ({"model_type": "mamba"}, "`mamba` is not known"),
-        ({"sliding_window": 512}, "pass --sequence-length 512 or less"),
+        ({"sliding_window": 512, "max_window_layers": 14}, "max_window_layers: full attention"),
+        ({"attention_chunk_size": 8192}, "pass --sequence-length 8192 or less"),
         ({"vocab_size": "many"}, "vocab_size: expected a whole number, found `many`"),
     ],
 )
@@ -91,6 +93,96 @@ def test_what_is_not_modelled_is_refused(tmp_path, changed, expected):
     assert expected in str(caught.value)
 
 
-def test_a_window_as_long_as_the_sample_changes_nothing(tmp_path):
-    short = read(tmp_path, QWEN3 | {"sliding_window": 512}, sequence_length=512)
-    assert short == read(tmp_path, QWEN3, sequence_length=512)
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_nextn_predict_layers": 1,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "n_shared_experts": 1,
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_layer_freq": 1,
+    "first_k_dense_replace": 3,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_nope_head_dim": 128,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-6,
+    "torch_dtype": "bfloat16",
+}
+
+
+def test_latent_attention_and_layers_without_experts(tmp_path):
+    model = read(tmp_path, DEEPSEEK, sequence_length=4096, global_batch_size=15360)
+    shipped = load_model("deepseek_v3")
+    named = {name: getattr(shipped, name) for name in ("name", "description", "source")}
+    assert replace(model, **named) == shipped
+
+
+def test_gpt_oss_is_the_shipped_model(tmp_path):
+    config = QWEN3 | {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "head_dim": 64,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "vocab_size": 201088,
+        "sliding_window": 128,
+        "tie_word_embeddings": False,
+        "rms_norm_eps": 1e-5,
+    }
+    model = read(tmp_path, config, sequence_length=4096, global_batch_size=1280)
+    shipped = load_model("gpt_oss_120b")
+    named = {name: getattr(shipped, name) for name in ("name", "description", "source")}
+    assert replace(model, **named) == shipped
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"model_type": "mistral"}, SlidingWindow(512)),
+        ({"max_window_layers": 28}, None),
+        ({"max_window_layers": 0}, SlidingWindow(512)),
+        ({"use_sliding_window": False}, None),
+        ({"model_type": "gemma3_text"}, SlidingWindow(512, full_every=6)),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": 4}, SlidingWindow(512, 4)),
+        (
+            {"layer_types": ["sliding_attention", "full_attention"] * 14},
+            SlidingWindow(512, full_every=2),
+        ),
+        ({"layer_types": ["full_attention"] * 28}, None),
+    ],
+)
+def test_windows_of_attention(tmp_path, changed, expected):
+    assert read(tmp_path, QWEN3 | {"sliding_window": 512} | changed).window == expected
+
+
+def test_experts_in_every_second_layer_of_a_text_part(tmp_path):
+    text = QWEN3 | {
+        "model_type": "llama4_text",
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 2,
+        "attention_chunk_size": 8192,
+    }
+    config = {"model_type": "llama4", "text_config": text}
+    model = read(tmp_path, config, sequence_length=8192)
+    assert model.experts == MixtureOfExperts(
+        128, 1, 8192, shared_ffn_hidden=8192, every=2, dense_ffn_hidden=16384
+    )
+    assert model.layer_kinds == (0, 1) * 14

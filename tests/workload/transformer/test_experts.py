@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from dse.errors import ConfigError
@@ -13,13 +16,17 @@ from dse.machine.platforms import load_platform
 from dse.model import MixtureOfExperts, load_model
 from dse.workload import predict_job
 from dse.workload.transformer import (
+    IDEAL_RUNTIME,
     MEGATRON_CORE,
     DataSharding,
+    ExpertDispatch,
     Parallelism,
     TransformerJob,
     stage_memory,
 )
-from dse.workload.transformer._operators import Product
+from dse.workload.transformer._expert_work import ExpertWork
+from dse.workload.transformer._operators import Elementwise, Product
+from dse.workload.transformer._routing import busiest_load
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._work import LayerWork
 
@@ -50,17 +57,19 @@ def test_grouped_products_have_the_rows_of_all_experts_of_a_rank():
             for kernel in LayerWork(job(expert=expert)).layer_forward()
             if isinstance(kernel, Product)
         ]
-        assert [tuple(p[:3]) for p in products[2:]] == [
-            (4096, 8, 4096),
-            (8192, 2 * 14336, 4096),
-            (8192, 4096, 14336),
+        assert [(*p[:3], p.experts) for p in products[2:]] == [
+            (4096, 8, 4096, 1),
+            (8192, 2 * 14336, 4096, 8 // expert),
+            (8192, 4096, 14336, 8 // expert),
         ]
 
 
-def test_rows_of_each_expert_fill_whole_tiles():
-    many = replace(MODEL, experts=MixtureOfExperts(count=64, active=1, ffn_hidden=128))
-    last = [k for k in LayerWork(job(many)).layer_forward() if isinstance(k, Product)][-1]
-    assert last[:3] == (64 * 128, 4096, 128)  # 64 rows an expert, in a tile of 128
+def test_every_gradient_does_the_arithmetic_of_its_product():
+    def arithmetic(kernels):
+        return sum(k.m * k.n * k.k for k in kernels if isinstance(k, Product) and k.experts > 1)
+
+    work = ExpertWork(job())
+    assert arithmetic(work.backward()) == pytest.approx(2 * arithmetic(work.forward()))
 
 
 def test_experts_are_shared_by_ranks():
@@ -76,13 +85,152 @@ def test_experts_are_shared_by_ranks():
 
 
 def test_experts_elsewhere_cost_two_exchanges_a_layer_and_direction():
-    asked, rows = job(expert=8), 2 * 4096
-    exchange = Transfers(asked, 4096).experts(rows)
+    asked, rows = job(expert=8, expert_dispatch=ExpertDispatch.ALL_TO_ALL), 2 * 4096
+    exchange = Transfers(asked, 4096).experts()
     once = collective_estimate(
         asked.cluster, CollectiveOp.ALL_TO_ALL, 2.0 * rows * MODEL.hidden, Group(1, 8)
     )
     assert exchange.inside_s == pytest.approx(2 * float(once.time_s))
-    assert Transfers(job(), 4096).experts(rows).transfer_s == 0
+    assert Transfers(job(), 4096).experts().transfer_s == 0
+
+
+def test_gathered_tokens_and_scattered_sums():
+    asked = job(expert=8, expert_dispatch=ExpertDispatch.ALL_GATHER)
+    size = 2.0 * 8 * 4096 * MODEL.hidden
+    by_hand = sum(
+        float(collective_estimate(asked.cluster, op, size, Group(1, 8)).time_s)
+        for op in (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
+    )
+    assert Transfers(asked, 4096).experts().inside_s == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("gpus", [8, 16])
+def test_a_token_is_sent_once_to_a_rank_and_once_to_a_node(gpus):
+    many = replace(MODEL, experts=MixtureOfExperts(count=128, active=8, ffn_hidden=768))
+    spread = {"gpus": gpus, "batch": gpus, "expert": gpus}
+    exchanges = [
+        Transfers(job(many, **spread, expert_dispatch=dispatch), 4096).experts()
+        for dispatch in (ExpertDispatch.DEDUPLICATED, ExpertDispatch.ALL_TO_ALL)
+    ]
+    assert exchanges[0].transfer_s < exchanges[1].transfer_s
+    # Two nodes, of which a token needs 1.99, instead of eight rows.
+    if gpus == 16:
+        assert exchanges[0].network_s < 0.5 * exchanges[1].network_s
+
+
+def test_experts_of_fewer_tensor_parallel_ranks_than_attention():
+    folded = {"data": 4, "tensor": 2, "sequence_parallel": True, "expert": 8, "expert_tensor": 1}
+    asked = job(**folded)
+    asked.check()
+    # Each rank has 2,048 tokens of its own, which visit two of eight whole experts.
+    work = ExpertWork(asked)
+    assert work.rows == 2 * 2048
+    assert [k[:3] for k in work.forward() if isinstance(k, Product)][1:] == [
+        (4096, 2 * 14336, 4096),
+        (4096, 4096, 14336),
+    ]
+    # As many weights of experts on a rank as with halves of four experts' matrices on each.
+    halves = job(**{**folded, "expert": 4, "expert_tensor": 2})
+    halves.check()
+    assert memory(asked)["weights"] == memory(halves)["weights"]
+    # Only halves have to be gathered and summed.
+    whole_s, halves_s = (Transfers(one, 4096).experts().transfer_s for one in (asked, halves))
+    assert whole_s < halves_s
+
+
+@pytest.mark.parametrize(
+    ("spread", "expected"),
+    [
+        ({"expert_tensor": 3}, "expert_tensor 3"),
+        ({"tensor": 2, "data": 4, "expert_tensor": 1}, "sequence parallelism"),
+        ({"expert_tensor": 0}, "at least 1"),
+    ],
+)
+def test_degrees_of_expert_tensor_parallelism_that_cannot_be(spread, expected):
+    with pytest.raises(ConfigError) as caught:
+        job(**spread).check()
+    assert expected in str(caught.value)
+
+
+# --- kernels of the program ------------------------------------------------------------------
+
+
+def launches(kernels):
+    return sum(k.launches for k in kernels if isinstance(k, Elementwise))
+
+
+def traffic(kernels):
+    return sum(k.traffic_bytes for k in kernels if isinstance(k, Elementwise) and k.separate)
+
+
+def test_biases_and_limits_of_experts_by_hand():
+    one = MixtureOfExperts(8, 2, 1024, biases=True, limited=True)
+    work = ExpertWork(job(replace(MODEL, experts=one)))
+    rows, hidden, inner = 2 * 4096, 4096, 1024
+    # Of bias and limit: each reads and writes both halves twice, in two bytes. Of the output's
+    # bias: weight times bias 4, sum 2 + 4 + 4, put together 8, cast 6.
+    assert traffic(work.forward()) == rows * (2 * 4 * 2 * 2 * inner + 28 * hidden)
+    assert traffic(work.backward()) == rows * (8 * 2 * 2 * inner + 40 * hidden)
+
+
+def test_mxfp8_has_biases_and_limits_inside_its_products():
+    one = replace(MODEL, experts=MixtureOfExperts(8, 2, 1024, biases=True, limited=True))
+    asked = replace(job(one), precision=Precision.MXFP8)
+    assert traffic(ExpertWork(asked).forward()) == 0
+    assert traffic(ExpertWork(replace(asked, precision=Precision.FP8)).forward()) > 0
+
+
+def test_ideal_experts_take_few_kernels():
+    ideal = replace(job(), software=IDEAL_RUNTIME)
+    assert launches(ExpertWork(ideal).forward()) < launches(ExpertWork(job()).forward()) - 40
+
+
+# --- how uneven the routing is ---------------------------------------------------------------
+
+
+def mixture(**changes):
+    return replace(MixtureOfExperts(64, 4, 128), **changes)
+
+
+def test_even_routing_loads_all_ranks_alike():
+    assert busiest_load(mixture(), 8) == (1.0, 0.0)
+    assert busiest_load(mixture(imbalance=1.3), 8).mean == 1.3
+
+
+def test_two_experts_of_two_ranks_by_hand():
+    # Shares 2/3 and 1/3: deviation of 1/3 around the mean; the larger of two draws of a normal
+    # distribution is 0.59 of it above (Blom), below the most popular expert's 4/3.
+    found = busiest_load(MixtureOfExperts(2, 1, 128, skew=1.0), 2)
+    largest = NormalDist().inv_cdf(1.625 / 2.25)
+    assert found.mean == pytest.approx(1 + largest / 3)
+
+
+@given(st.floats(0, 2), st.floats(0, 2), st.sampled_from([1, 2, 8, 64]))
+def test_more_skew_loads_the_busiest_rank_more(skew, more, group):
+    first, second = (busiest_load(mixture(skew=s), group).mean for s in (skew, skew + more))
+    assert 1.0 <= first <= second * (1 + 1e-9) <= group * (1 + 1e-6)
+
+
+@given(st.floats(0, 2))
+def test_fewer_experts_a_rank_are_more_uneven(skew):
+    loads = [busiest_load(mixture(skew=skew), group).mean for group in (1, 2, 4, 8)]
+    assert loads == sorted(loads)
+
+
+def test_capacity_drops_rows_and_fills_up():
+    dropping = mixture(imbalance=2.0, capacity_factor=1.25)
+    assert busiest_load(dropping, 8).mean == 1.25
+    assert busiest_load(mixture(capacity_factor=1.25), 8).mean == 1.0
+    assert busiest_load(mixture(capacity_factor=1.25, pads_to_capacity=True), 8).mean == 1.25
+
+
+def test_skew_widens_the_interval():
+    widths = []
+    for skew in (0.0, 1.0):
+        model = replace(MODEL, experts=replace(MODEL.experts, skew=skew))
+        found = predict_job(job(model, expert=8))
+        widths.append(found.iteration_time_p95_s / found.iteration_time_p5_s)
+    assert widths[1] > widths[0]
 
 
 def test_uneven_routing_is_never_faster():

@@ -283,3 +283,16 @@ def test_what_the_allocator_cannot_give_out_is_apart():
     account = stage_memory(asked, 0)
     moving = account.bytes_for("activations") + account.bytes_for("buffers")
     assert account.total_bytes - account.allocated_bytes == pytest.approx(0.02 * moving)
+
+
+def test_latent_columns_are_enough_to_make_queries_keys_and_values_again():
+    model = load_model("deepseek_v3")
+    dropped = []
+    for modules in ((), (RecomputeModule.LATENT_UP,)):
+        spread = {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
+        asked = problem(model, gpus=64, data=64, expert=64, **spread)
+        dropped.append(layer_activation_bytes(asked.layer_jobs[-1], Recompute.SELECTIVE))
+    # 128 heads of 192 columns in queries and keys and 128 in values, of two bytes.
+    tokens = model.sequence_length
+    assert dropped[0] - dropped[1] == pytest.approx(tokens * 2 * model.qkv_width_of(1))
+    assert model.qkv_width_of(1) >= 128 * (192 + 128 + 128)

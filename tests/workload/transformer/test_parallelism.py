@@ -9,7 +9,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
-from dse.workload.transformer import DataSharding, Parallelism, check_parallelism
+from dse.workload.transformer import Parallelism, check_parallelism
 from dse.workload.transformer._groups import Groups
 from tests.conftest import make_cluster
 
@@ -61,7 +61,6 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     assert "global batch size 20 is no multiple of data 8 × micro batch 2; use 16 or 32" in message
     assert refused(data=8, batch=4).endswith("micro batch 1; use 8")
     assert "use tensor > 1" in refused(data=8, sequence_parallel=True)
-    assert "zero1" in refused(pipeline=2, data=4, data_sharding=DataSharding.PARAMETERS)
     assert "context × sequence-parallel 3" in refused(world_size=24, data=8, context=3)
     assert "micro_batch_size 0: expected at least 1" in refused(data=8, micro_batch_size=0)
 

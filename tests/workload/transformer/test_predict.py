@@ -81,6 +81,38 @@ def test_a_step_has_its_figures():
     assert predict_job(problem).cost_usd_per_million_samples is None
 
 
+def test_conventions_of_utilization_by_hand():
+    # 2,048 tokens see 1,024.5 others each; scores and values are 4 operations a column.
+    plain, repeated = step(), step(recompute=Recompute.FULL)
+    prediction = predict_job(plain)
+    full, causal, hardware = (
+        prediction.metric(name)
+        for name in (
+            "model_flops_utilization",
+            "model_flops_utilization_causal",
+            "hardware_flops_utilization",
+        )
+    )
+    scores = SMALL.layers * 4.0 * 2048**2 * SMALL.attention_width
+    hidden = 3 * scores * (1 - 1024.5 / 2048) / SMALL.model_flops_per_sample
+    assert causal == pytest.approx(full * (1 - hidden))
+    assert hardware == full
+    again = predict_job(repeated)
+    layers = SMALL.layers * SMALL.layer_flops_per_sample / SMALL.model_flops_per_sample
+    assert again.metric("hardware_flops_utilization") == pytest.approx(
+        again.metric("model_flops_utilization") * (1 + layers)
+    )
+
+
+def test_the_bound_counts_visible_scores():
+    long = replace(load_model("llama3_8b"), layers=1, sequence_length=2**19)
+    asked = step(long, batch=1, software=TransformerRuntime())
+    peak = asked.cluster.device.peak.of(Precision.FP16)
+    bound_s = asked.optimistic_time_s()
+    assert bound_s == pytest.approx(long.model_flops_per_sample_causal / peak)
+    assert bound_s < predict_job(asked).iteration_time_s
+
+
 def test_an_optimizer_that_moves_more_bytes_takes_longer_by_what_they_take():
     runtime = TransformerRuntime()
     light, heavy = (

@@ -77,8 +77,8 @@ def _constants(job: TransformerJob) -> dict[str, object]:
         "SEQUENCE_LENGTH": job.model.sequence_length,
         "MICRO_BATCH_SIZE": spread.micro_batch_size,
         "MICRO_BATCHES": job.micro_batches,
-        "REPLICATE": 1 if sharded else spread.data,
-        "SHARD": spread.data if sharded else 1,
+        "REPLICATE": spread.data // spread.shards if sharded else spread.data,
+        "SHARD": spread.shards if sharded else 1,
         "TENSOR": spread.tensor,
         **({"SEQUENCE_PARALLEL": spread.sequence_parallel} if spread.tensor > 1 else {}),
     }
@@ -126,7 +126,7 @@ def _parallelize(job: TransformerJob) -> Iterator[str]:
     spread = job.parallelism
     dtype = _DTYPES[job.precision]
     reduced = "torch.float32" if job.gradient_bytes == 4 else dtype
-    reshard = spread.data_sharding is DataSharding.PARAMETERS
+    reshard = spread.data_sharding is DataSharding.PARAMETERS and spread.reshard_after_forward
     yield 'def parallelize(model, device="cuda"):'
     yield '    names = ("replicate", "shard", "tensor")'
     yield "    mesh = init_device_mesh(device, (REPLICATE, SHARD, TENSOR), mesh_dim_names=names)"
@@ -153,10 +153,12 @@ def _parallelize(job: TransformerJob) -> Iterator[str]:
 def _train_step(job: TransformerJob) -> Iterator[str]:
     yield "def train_step(model, micro_batches, loss_of, optimizer):"
     yield "    for index, batch in enumerate(micro_batches):"
-    if not job.parallelism.data_sharding.shards_gradients:
+    whole = not job.parallelism.data_sharding.shards_gradients
+    if whole or job.parallelism.no_sync:
         yield "        # Gradients are summed here and reduced once a step."
         yield "        last = index + 1 == MICRO_BATCHES"
         yield "        model.set_requires_gradient_sync(last)"
+    if whole:
         yield "        model.set_reshard_after_backward(last)"
     yield "        (loss_of(model, batch) / MICRO_BATCHES).backward()"
     yield "    optimizer.step()"
@@ -175,6 +177,9 @@ FORMAT = DeployFormat(
             "micro_batch_size",
             "recompute",
             "data_sharding",
+            "sharding_degree",
+            "reshard_after_forward",
+            "no_sync",
         }
     ),
     # The model is the user's own.

@@ -12,7 +12,14 @@ from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
 from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._types import DataSharding, FlashKernel, LossKernels, Recompute
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    ExpertDispatch,
+    FlashKernel,
+    LossKernels,
+    Recompute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +27,13 @@ if TYPE_CHECKING:
     from dse.model import MixtureOfExperts, TransformerModel
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._types import Parallelism
+
+#: A ring is the default.
+_EXCHANGE: dict[ContextExchange, tuple[str, ...]] = {
+    ContextExchange.RING: (),
+    ContextExchange.ALL_GATHER: ("--cp-comm-type all_gather",),
+    ContextExchange.ULYSSES: ("--cp-comm-type a2a",),
+}
 
 #: The scale of a whole tensor comes from earlier steps by default.
 _PRECISION = {
@@ -40,12 +54,13 @@ def _text(job: TransformerJob) -> str:
             "use a divisor of them",
         )
     lines = [
-        *_architecture(job.model),
+        *_architecture(job.model, job.expert_dispatch),
         *_attention(job),
         f"--tensor-model-parallel-size {spread.tensor}",
         f"--pipeline-model-parallel-size {spread.pipeline}",
         f"--context-parallel-size {spread.context}",
-        *([f"--expert-model-parallel-size {spread.expert}"] if job.model.experts else []),
+        *_EXCHANGE[spread.context_exchange],
+        *_expert_degrees(job),
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
@@ -96,7 +111,7 @@ def _offload(spread: Parallelism) -> Iterator[str]:
         yield "--use-precision-aware-optimizer"
 
 
-def _architecture(model: TransformerModel) -> Iterator[str]:
+def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator[str]:
     yield f"--num-layers {model.layers}"
     yield f"--hidden-size {model.hidden}"
     # A model of experts alone has no block of its own; the argument is required all the same.
@@ -114,19 +129,27 @@ def _architecture(model: TransformerModel) -> Iterator[str]:
     yield f"--seq-length {model.sequence_length}"
     yield f"--max-position-embeddings {model.sequence_length}"
     if model.experts is not None:
-        yield from _experts(model, model.experts)
+        yield from _experts(model, model.experts, dispatch)
     if not model.learned_positions:
         yield "--position-embedding-type rope"
     if model.norm is NormKind.RMS:
         yield "--normalization RMSNorm"
     yield from _activation(model)
-    if not model.biases:
+    # Biases of experts come with those of attention.
+    if not (model.biases or (model.experts and model.experts.biases)):
         yield "--disable-bias-linear"
     if not model.tied_embeddings:
         yield "--untie-embeddings-and-output-weights"
     if not model.dropout:
         yield "--attention-dropout 0"
         yield "--hidden-dropout 0"
+
+
+def _expert_degrees(job: TransformerJob) -> Iterator[str]:
+    if job.model.experts is not None:
+        yield f"--expert-model-parallel-size {job.parallelism.expert}"
+        if job.parallelism.expert_shards != job.parallelism.tensor:
+            yield f"--expert-tensor-parallel-size {job.parallelism.expert_shards}"
 
 
 def _heads(model: TransformerModel) -> Iterator[str]:
@@ -151,7 +174,9 @@ def _heads(model: TransformerModel) -> Iterator[str]:
             yield f"--window-attn-skip-freq {window.full_every}"
 
 
-def _experts(model: TransformerModel, experts: MixtureOfExperts) -> Iterator[str]:
+def _experts(
+    model: TransformerModel, experts: MixtureOfExperts, dispatch: ExpertDispatch
+) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
@@ -161,11 +186,24 @@ def _experts(model: TransformerModel, experts: MixtureOfExperts) -> Iterator[str
     if not all(layers):
         yield f"--moe-layer-freq {layers}".replace(", ", ",")
     yield "--moe-grouped-gemm"
-    yield "--moe-token-dispatcher-type alltoall"
+    if dispatch is ExpertDispatch.DEDUPLICATED:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-flex-dispatcher-backend hybridep"
+    else:
+        yield f"--moe-token-dispatcher-type {dispatch}"
+    if experts.capacity_factor is not None:
+        yield f"--moe-expert-capacity-factor {experts.capacity_factor:g}"
+    if experts.pads_to_capacity:
+        yield "--moe-pad-expert-input-to-capacity"
 
 
 def _activation(model: TransformerModel) -> Iterator[str]:
-    if model.gated_ffn and model.activation is Activation.SILU:
+    if model.gated_ffn and model.experts is not None and model.experts.limited:
+        # That of gpt-oss: a steeper sigmoid, one added to the other half, both limited.
+        yield "--quick-geglu"
+        yield "--glu-linear-offset 1"
+        yield "--activation-func-clamp-value 7"
+    elif model.gated_ffn and model.activation is Activation.SILU:
         yield "--swiglu"
     elif model.gated_ffn:
         raise FORMAT.refusal(f"gate with {model.activation}", "a gate with silu is `--swiglu`")
@@ -213,6 +251,9 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
         yield "--overlap-grad-reduce"
     if sharding.shards_optimizer:
         yield "--use-distributed-optimizer"
+        if job.parallelism.shards < job.parallelism.replicas:
+            instances = job.parallelism.replicas // job.parallelism.shards
+            yield f"--num-distributed-optimizer-instances {instances}"
         if software.overlap_gradients:
             yield "--overlap-param-gather"
     if not software.fused_accumulation:
@@ -220,6 +261,8 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
     if job.precision.outside_products is Precision.BF16 and job.gradient_bytes == 2:
         # Megatron-LM sums them in FP32 otherwise.
         yield "--grad-reduce-in-bf16"
+    if job.precision is Precision.FP16 and job.gradient_bytes == 4:
+        yield "--accumulate-allreduce-grads-in-fp32"
 
 
 def _fsdp(job: TransformerJob) -> Iterator[str]:
@@ -229,11 +272,12 @@ def _fsdp(job: TransformerJob) -> Iterator[str]:
         (job.parallelism.expert > 1, "expert parallelism"),
         (job.model.tied_embeddings, "tied embeddings"),
         (job.precision is Precision.FP16, "FP16"),
+        (job.parallelism.shards < job.parallelism.replicas, "groups of shards"),
     ):
         if wrong:
             raise FORMAT.refusal(f"{sharding} with {what}", f"use {DataSharding.OPTIMIZER}")
     yield "--use-torch-fsdp2"
-    if sharding is DataSharding.GRADIENTS:
+    if sharding is DataSharding.GRADIENTS or not job.parallelism.reshard_after_forward:
         yield "--torch-fsdp2-no-reshard-after-forward"
     # FSDP2 owns the gradients, and saves in the format of torch.distributed.
     yield "--no-gradient-accumulation-fusion"
@@ -267,6 +311,8 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
+            "expert_dispatch",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
@@ -276,14 +322,22 @@ FORMAT = DeployFormat(
             "offload",
             "offload_layers",
             "data_sharding",
+            "sharding_degree",
+            "reshard_after_forward",
+            "context_exchange",
         }
     ),
-    # A measure of the routing, not a choice.
+    # Imbalance and skew measure the routing and choose nothing.
     model=frozenset(
         {
             "experts",
             "shared_ffn_hidden",
             "imbalance",
+            "skew",
+            "capacity_factor",
+            "pads_to_capacity",
+            "biases",
+            "limited",
             "first_dense",
             "every",
             "dense_ffn_hidden",

@@ -12,14 +12,31 @@ from typing import TYPE_CHECKING, NamedTuple
 from dse.machine import Precision
 from dse.model import SlidingWindow
 from dse.workload.transformer._deploy_format import DeployFormat
-from dse.workload.transformer._schedule import layers_by_chunk
-from dse.workload.transformer._types import DataSharding, LossKernels, Recompute
+from dse.workload.transformer._types import (
+    ContextExchange,
+    DataSharding,
+    LossKernels,
+    Recompute,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dse.model import TransformerModel
     from dse.workload.transformer._job import TransformerJob
+
+#: Keys and values go round the ranks, or to all of them at once.
+_ROTATIONS = {ContextExchange.RING: "alltoall", ContextExchange.ALL_GATHER: "allgather"}
+
+#: Names of schedules, plain and with virtual stages.
+_SCHEDULES = {
+    (Schedule.ONE_F_ONE_B, False): "1F1B",
+    (Schedule.ONE_F_ONE_B, True): "Interleaved1F1B",
+    (Schedule.GPIPE, False): "GPipe",
+    (Schedule.ZERO_BUBBLE, False): "InterleavedZeroBubble",
+    (Schedule.ZERO_BUBBLE, True): "InterleavedZeroBubble",
+}
 
 Value = str | int | bool | list[str]
 Section = tuple[str, dict[str, Value]]
@@ -105,6 +122,9 @@ def _head(job: TransformerJob) -> Iterator[str]:
         yield f"Gradients are reduced in FP32; predicted with {job.gradient_bytes} bytes."
     if spread.data_sharding is DataSharding.OPTIMIZER and spread.pipeline == 1:
         yield "Gradients are sharded too (ZeRO-2); predicted with ZeRO-1."
+    each = spread.data_sharding.shards_gradients and not spread.no_sync
+    if each and spread.pipeline > 1 and job.micro_batches > 1:
+        yield "Gradients are reduced once a step; predicted after every micro-batch."
     if job.precision is Precision.FP8:
         yield "FP8 needs torchao; scales of whole tensors are those of the present step."
         if job.model.experts is not None:
@@ -160,16 +180,24 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         found["enable_async_tensor_parallel"] = asynchronous
     found["context_parallel_degree"] = spread.context
     if spread.context > 1:
-        # Keys and values go round the ranks.
-        found["context_parallel_rotate_method"] = "alltoall"
+        if spread.context_exchange not in _ROTATIONS:
+            raise FORMAT.refusal(
+                f"context exchange {spread.context_exchange}", f"it has {', '.join(_ROTATIONS)}"
+            )
+        found["context_parallel_rotate_method"] = _ROTATIONS[spread.context_exchange]
     if spread.expert > 1:
         found["expert_parallel_degree"] = spread.expert
-        found["expert_tensor_parallel_degree"] = spread.tensor
+        found["expert_tensor_parallel_degree"] = spread.expert_shards
     found["pipeline_parallel_degree"] = spread.pipeline
     if spread.pipeline > 1:
-        layers = layers_by_chunk(job.model.layers, spread.pipeline, spread.interleave)
+        layers = job.layers_by_chunk
+        if min(layers[1:-1], default=max(layers)) < max(layers):
+            raise FORMAT.refusal(
+                f"stages of {', '.join(map(str, layers))} layers",
+                "use another program or pipeline",
+            )
         found |= {
-            "pipeline_parallel_schedule": "Interleaved1F1B" if spread.interleave > 1 else "1F1B",
+            "pipeline_parallel_schedule": _SCHEDULES[spread.schedule, spread.interleave > 1],
             "pipeline_parallel_microbatch_size": spread.micro_batch_size,
             "pipeline_parallel_layers_per_stage": max(layers),
             "pipeline_parallel_first_stage_less_layers": max(layers) - layers[0],
@@ -190,10 +218,18 @@ def _data(job: TransformerJob) -> dict[str, Value]:
             "data_parallel_replicate_degree": spread.data,
             "data_parallel_shard_degree": 1,
         }
+    if spread.shards % spread.context:
+        raise FORMAT.refusal(
+            f"sharding degree {spread.shards} with context {spread.context}",
+            "use a multiple of the context-parallel ranks",
+        )
+    if spread.no_sync and spread.pipeline == 1:
+        raise FORMAT.refusal("no_sync without pipeline stages", "use no_sync false")
     keeps = spread.data_sharding is not DataSharding.PARAMETERS
+    keeps = keeps or not spread.reshard_after_forward
     return {
-        "data_parallel_replicate_degree": 1,
-        "data_parallel_shard_degree": spread.data,
+        "data_parallel_replicate_degree": spread.replicas // spread.shards,
+        "data_parallel_shard_degree": spread.shards // spread.context,
         "fsdp_reshard_after_forward": "never" if keeps else "always",
     }
 
@@ -254,13 +290,19 @@ FORMAT = DeployFormat(
             "data",
             "context",
             "expert",
+            "expert_tensor",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",
             "recompute",
             "recompute_layers",
             "data_sharding",
+            "schedule",
+            "sharding_degree",
+            "reshard_after_forward",
+            "no_sync",
+            "context_exchange",
         }
     ),
-    model=frozenset({"experts", "imbalance", "window"}),
+    model=frozenset({"experts", "imbalance", "skew", "biases", "limited", "window"}),
 )

@@ -72,6 +72,15 @@ class KernelSides:
             *({side: count * value for side, value in part.items()} for part in self.parts())
         )
 
+    def __sub__(self, part: KernelSides) -> KernelSides:
+        """Leaves a part of the kernels out."""
+        return KernelSides(
+            *(
+                {side: max(0.0, value - its.get(side, 0.0)) for side, value in mine.items()}
+                for mine, its in zip(self.parts(), part.parts(), strict=True)
+            )
+        )
+
     def __add__(self, other: object) -> KernelSides:
         """Adds kernels that run one after the other; those of `self` come first."""
         if not isinstance(other, KernelSides):
@@ -96,12 +105,14 @@ class LayerSides(NamedTuple):
     Attributes:
         forward: Its forward pass.
         backward: Its backward pass, with what is recomputed.
+        weights: The gradients of weights among it.
         core_forward_s: The core of attention in the forward pass, in seconds.
         core_backward_s: The same in the backward pass.
     """
 
     forward: KernelSides
     backward: KernelSides
+    weights: KernelSides
     core_forward_s: float
     core_backward_s: float
 
@@ -116,6 +127,7 @@ class StepKernels:
         layers: Passes of each kind of layer.
         embedding: Both directions of the embedding.
         head: Both directions of the head and the loss.
+        head_weights: The gradients of weights among the backward one.
     """
 
     def __init__(self, problem: TransformerJob) -> None:
@@ -131,6 +143,8 @@ class StepKernels:
         self.head = tuple(
             self._sides(one, [HEAD] * len(one)) for one in (head.forward, head.backward)
         )
+        weights = work.head_weight_gradients()
+        self.head_weights = self._sides(weights, [HEAD] * len(weights))
 
     def _layer(self, problem: TransformerJob) -> LayerSides:
         work = LayerWork(problem)
@@ -140,6 +154,7 @@ class StepKernels:
         kernels, core_backward = work.layer_backward(), work.attention.core_backward()
         backward = self._sides(kernels, _layer_groups(kernels, core_backward, 2 * products))
         again, module = recomputed_kernels(problem, work), work.prediction_module()
+        weights = work.weight_gradients()
         share = chosen_share(problem, problem.parallelism.recompute_layers)
         core_s = [one.total_s for one in self._times.measure([core, core_backward])]
         return LayerSides(
@@ -147,6 +162,7 @@ class StepKernels:
             backward
             + self._sides(module.backward, [MODULE] * len(module.backward))
             + self._sides(again, [RECOMPUTATION] * len(again)).times(share),
+            self._sides(weights, _layer_groups(weights, (), products)),
             core_s[0],
             core_s[1],
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
 from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
+from dse.workload.transformer._layer_costs import LAYER_PASSES
 from dse.workload.transformer._recompute import chosen_share, repeats
 from dse.workload.transformer._tasks import Role
 from dse.workload.transformer._transfers import Transfers
@@ -35,6 +36,7 @@ OPTIMIZER = "optimizer"
 LAUNCHES = "kernel launches"
 
 _PURPOSE = {
+    Role.SEND: PIPELINE,
     Role.RECEIVE: PIPELINE,
     Role.REDUCE_LAYER: REDUCTION,
     Role.REDUCE_ENDS: REDUCTION,
@@ -43,6 +45,32 @@ _PURPOSE = {
     Role.GATHER_UPDATED: GATHERING,
     Role.GATHER_ROOT: GATHERING,
     Role.GATHER_LAYER: GATHERING,
+}
+
+#: Tasks of the head alone, with the pass that they are a part of.
+_HEADS = {
+    Role.HEAD: Role.FORWARD,
+    Role.HEAD_BACKWARD: Role.BACKWARD,
+    Role.HEAD_INPUT_GRADIENTS: Role.INPUT_GRADIENTS,
+    Role.HEAD_WEIGHT_GRADIENTS: Role.WEIGHT_GRADIENTS,
+}
+
+#: Tasks in which attention and experts have no turn.
+_WITHOUT_LAYERS = {
+    *_HEADS,
+    Role.EMBEDDING_FORWARD,
+    Role.EMBEDDING_BACKWARD,
+    Role.WEIGHT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS,
+}
+
+#: Tasks that sum gradients over micro-batches.
+_SUMMING = {
+    Role.BACKWARD,
+    Role.LAYER_BACKWARD,
+    Role.LAYER_BACKWARD_UNREDUCED,
+    Role.WEIGHT_GRADIENTS,
+    Role.LAYER_WEIGHT_GRADIENTS,
 }
 
 #: A rate at which nothing takes time.
@@ -139,39 +167,52 @@ class StepParts:
         return cost.product_s, cost.attention_s, min(cost.elementwise_s, elementwise_s * slowed)
 
     def _accumulates(self, kind: Kind) -> bool:
-        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
-        return backward and self._problem.micro_batches > 1
+        summing = kind.role in _SUMMING
+        return summing and self._problem.micro_batches > 1
 
     def _own_kernels(self, kind: Kind) -> KernelSides:
         kernels, role = self._kernels, kind.role
         first, last = self._ends(kind)
-        if role is Role.FORWARD:
-            layers = self._chunk(kind, "forward")
-            before = kernels.embedding[0] if first else NO_KERNELS
-            return before + layers + (kernels.head[0] if last else NO_KERNELS)
-        if role is Role.BACKWARD:
-            layers = self._chunk(kind, "backward")
-            before = kernels.head[1] if last else NO_KERNELS
-            return before + layers + (kernels.embedding[1] if first else NO_KERNELS)
+        if role in (Role.EMBEDDING_FORWARD, Role.EMBEDDING_BACKWARD):
+            return kernels.embedding[role is Role.EMBEDDING_BACKWARD]
+        if role in _HEADS:
+            return self._head(_HEADS[role])
+        layers = self._chunk(kind)
+        if role in LAYER_PASSES:
+            return layers
+        head = self._head(role) if last else NO_KERNELS
+        forward = role is Role.FORWARD
+        embedded = first and role is not Role.INPUT_GRADIENTS
+        embedding = kernels.embedding[not forward] if embedded else NO_KERNELS
+        return embedding + layers + head if forward else head + layers + embedding
+
+    def _head(self, role: Role) -> KernelSides:
+        """Returns the kernels of the head in a pass."""
+        kernels = self._kernels
         return {
-            Role.LAYER_FORWARD: kernels.layers[kind.layer].forward,
-            Role.LAYER_BACKWARD: kernels.layers[kind.layer].backward,
-            Role.EMBEDDING_FORWARD: kernels.embedding[0],
-            Role.EMBEDDING_BACKWARD: kernels.embedding[1],
-            Role.HEAD_BACKWARD: kernels.head[1],
-            Role.HEAD: kernels.head[0] + kernels.head[1],
+            Role.FORWARD: kernels.head[0],
+            Role.BACKWARD: kernels.head[1],
+            Role.INPUT_GRADIENTS: kernels.head[1] - kernels.head_weights,
+            Role.WEIGHT_GRADIENTS: kernels.head_weights,
         }[role]
 
-    def _chunk(self, kind: Kind, direction: Literal["forward", "backward"]) -> KernelSides:
-        """Returns the kernels of a chunk's layers in one direction."""
-        found = NO_KERNELS
+    def _chunk(self, kind: Kind) -> KernelSides:
+        """Returns the kernels of a task's layers."""
+        found, role = NO_KERNELS, LAYER_PASSES.get(kind.role, kind.role)
         for layer, count in self._layers(kind):
-            found += getattr(self._kernels.layers[layer], direction).times(count)
+            sides = self._kernels.layers[layer]
+            own = {
+                Role.FORWARD: sides.forward,
+                Role.BACKWARD: sides.backward,
+                Role.INPUT_GRADIENTS: sides.backward - sides.weights,
+                Role.WEIGHT_GRADIENTS: sides.weights,
+            }[role]
+            found += own.times(count)
         return found
 
     def _layers(self, kind: Kind) -> list[tuple[int, int]]:
         """Returns the kinds of layers of a task, and how many of each."""
-        if kind.role not in (Role.FORWARD, Role.BACKWARD):
+        if kind.role in LAYER_PASSES:
             return [(kind.layer, 1)]
         kinds = self._problem.chunk_kinds(kind.stage, kind.chunk)
         return [(layer, kinds.count(layer)) for layer in dict.fromkeys(kinds)]
@@ -186,7 +227,7 @@ class StepParts:
 
     def _exposed(self, kind: Kind, cost: Cost, latency: Cost) -> list[Part]:
         inner = self._without_sends.of(kind)
-        context = _at_most(self._ring(kind), inner)
+        context = _at_most(self._exchange(kind), inner)
         experts = _at_most(self._expert_exchange(kind), _less(inner, context))
         purposes = {
             TENSOR: _less(_less(inner, context), experts),
@@ -201,37 +242,36 @@ class StepParts:
             if part.transfer_s > _ROUNDING * cost.transfer_s
         ]
 
-    def _ring(self, kind: Kind) -> Cost:
-        """What the context ring adds to a pass."""
-        parallelism, rounds = self._problem.parallelism, self._transfers.context
-        if parallelism.context == 1:
+    def _exchange(self, kind: Kind) -> Cost:
+        """What sharing keys and values adds to a pass."""
+        parallelism, context = self._problem.parallelism, self._transfers.context
+        if parallelism.context == 1 or kind.role in _WITHOUT_LAYERS:
             return Cost()
         whole = Cost()
         for layer, count in self._layers(kind):
             sides = self._kernels.layers[layer]
-            if kind.role in (Role.FORWARD, Role.LAYER_FORWARD):
-                one = rounds(1, sides.core_forward_s)
-            else:
-                one = rounds(2, sides.core_backward_s)
+            forward = context(sides.core_forward_s, backward=False)
+            one = forward
+            if kind.role not in (Role.FORWARD, Role.LAYER_FORWARD):
+                one = context(sides.core_backward_s, backward=True)
                 if parallelism.recompute is Recompute.FULL:
                     share = chosen_share(self._problem, parallelism.recompute_layers)
-                    again = rounds(1, sides.core_forward_s).scaled(transfers=share)
-                    one = total_cost(one, again)
+                    one = total_cost(one, forward.scaled(transfers=share))
             whole = total_cost(whole, Cost(*(count * seconds for seconds in one)))
         return whole
 
     def _expert_exchange(self, kind: Kind) -> Cost:
         """Rows of a pass on their way to their experts and back."""
-        if self._problem.parallelism.expert == 1:
+        if self._problem.parallelism.expert_ranks == 1 or kind.role in _WITHOUT_LAYERS:
             return Cost()
-        backward = kind.role in (Role.BACKWARD, Role.LAYER_BACKWARD)
+        backward = kind.role not in (Role.FORWARD, Role.LAYER_FORWARD)
         parallelism, again = self._problem.parallelism, 0.0
         if backward and repeats(parallelism, RecomputeModule.EXPERTS):
             again = chosen_share(self._problem, parallelism.recompute_layers)
         whole = Cost()
         for layer, count in self._layers(kind):
             job = self._problem.layer_jobs[layer]
-            exchange = self._transfers.experts(LayerWork(job).expert_rows)
+            exchange = Transfers(job, LayerWork(job).tokens).experts()
             times = count * (1 + again)
             whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
         return whole

@@ -49,6 +49,16 @@ def test_it_says_what_the_job_says():
     assert "reduce_dtype=torch.float32" in text(data=4)
 
 
+def test_groups_of_shards_and_what_stays():
+    found = text(data=8, data_sharding=ZERO3, sharding_degree=4).splitlines()
+    assert {"REPLICATE = 2", "SHARD = 4"} <= set(found)
+    stays = text(data=8, data_sharding=ZERO3, reshard_after_forward=False)
+    assert '"reshard_after_forward": False' in stays
+    once = text(data=8, data_sharding=ZERO3, no_sync=True)
+    assert "set_requires_gradient_sync(last)" in once
+    assert "set_reshard_after_backward" not in once
+
+
 def test_compiled_and_recomputed_layers():
     assert ".compile()" in text(software=MEGATRON_CORE)
     assert ".compile()" not in text()

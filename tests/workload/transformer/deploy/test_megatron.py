@@ -13,19 +13,22 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
-from dse.model import Activation, AttentionKind, NormKind, load_model
+from dse.model import Activation, AttentionKind, MixtureOfExperts, NormKind, load_model
 from dse.workload import LaunchMode
 from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
+    ContextExchange,
     DataSharding,
+    ExpertDispatch,
     FlashKernel,
     LossKernels,
     Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
+    Schedule,
     TransformerJob,
 )
 
@@ -209,7 +212,23 @@ TABLE = [
     (
         "--swiglu",
         "Use gated linear units and SiLU activation instead of default gelu",
-        lambda job: job.model.gated_ffn,
+        lambda job: job.model.gated_ffn and not (job.model.experts and job.model.experts.limited),
+    ),
+    (
+        "--quick-geglu",
+        "Use quick geglu activation instead of default gelu",
+        lambda job: job.model.experts is not None and job.model.experts.limited,
+    ),
+    (
+        "--glu-linear-offset",
+        "Offset term in the GLU activation function: activation_func(x[0]) * (x[1] + offset).",
+        lambda job: 1 if job.model.experts and job.model.experts.limited else None,
+    ),
+    (
+        "--activation-func-clamp-value",
+        "Clamp the output of the linear_fc1 in the activation function. Only used when "
+        "activation_func is quick_gelu.",
+        lambda job: 7 if job.model.experts and job.model.experts.limited else None,
     ),
     (
         "--squared-relu",
@@ -224,7 +243,7 @@ TABLE = [
     (
         "--disable-bias-linear",
         "Disable bias in the linear layers",
-        lambda job: not job.model.biases,
+        lambda job: not job.model.biases and not (job.model.experts and job.model.experts.biases),
     ),
     (
         "--untie-embeddings-and-output-weights",
@@ -281,7 +300,28 @@ TABLE = [
     (
         "--moe-token-dispatcher-type",
         "The type of token dispatcher to use. The default is 'allgather'.",
-        lambda job: "alltoall" if job.model.experts else None,
+        lambda job: (
+            {"deduplicated": "flex"}.get(job.expert_dispatch, str(job.expert_dispatch))
+            if job.model.experts
+            else None
+        ),
+    ),
+    (
+        "--moe-flex-dispatcher-backend",
+        "The backend to use for flex token dispatcher. The default is 'deepep'.",
+        lambda job: (
+            "hybridep" if job.model.experts and job.expert_dispatch == "deduplicated" else None
+        ),
+    ),
+    (
+        "--moe-expert-capacity-factor",
+        "The capacity factor for each expert, None means no token will be dropped.",
+        lambda job: job.model.experts.capacity_factor if job.model.experts else None,
+    ),
+    (
+        "--moe-pad-expert-input-to-capacity",
+        "Pads the input for each expert to match the expert capacity length.",
+        lambda job: job.model.experts is not None and job.model.experts.pads_to_capacity,
     ),
     (
         "--tensor-model-parallel-size",
@@ -299,9 +339,27 @@ TABLE = [
         lambda job: job.parallelism.context,
     ),
     (
+        "--cp-comm-type",
+        "Inter-gpu communication type for context parallelism: p2p, a2a, allgather or a2a+p2p. "
+        "p2p by default.",
+        lambda job: {"all_gather": "all_gather", "ulysses": "a2a"}.get(
+            job.parallelism.context_exchange.value
+        ),
+    ),
+    (
         "--expert-model-parallel-size",
         "Degree of expert model parallelism.",
         lambda job: job.parallelism.expert if job.model.experts else None,
+    ),
+    (
+        "--expert-tensor-parallel-size",
+        "Degree of expert model parallelism. Default is None, which will be set to the value of "
+        "--tensor-model-paralle-size.",
+        lambda job: (
+            job.parallelism.expert_tensor
+            if job.parallelism.expert_tensor not in (None, job.parallelism.tensor)
+            else None
+        ),
     ),
     (
         "--micro-batch-size",
@@ -400,6 +458,20 @@ TABLE = [
         lambda job: job.parallelism.data_sharding is DataSharding.OPTIMIZER,
     ),
     (
+        "--num-distributed-optimizer-instances",
+        "Number of Distributed Optimizer copies across Data Parallel domain.",
+        lambda job: (
+            job.parallelism.replicas // job.parallelism.sharding_degree
+            if job.parallelism.sharding_degree
+            else None
+        ),
+    ),
+    (
+        "--accumulate-allreduce-grads-in-fp32",
+        "Gradient accumulation and all-reduce in fp32.",
+        lambda job: job.precision is Precision.FP16 and job.software.gradient_bytes == 4,
+    ),
+    (
         "--overlap-param-gather",
         "If set, overlap param all-gather in distributed optimizer.",
         lambda job: (
@@ -416,7 +488,10 @@ TABLE = [
         "--torch-fsdp2-no-reshard-after-forward",
         "Whether to reshard weights after forward pass when using PyTorch FSDP2. Set to enable "
         "FSDP ZeRO-2.",
-        lambda job: job.parallelism.data_sharding is DataSharding.GRADIENTS,
+        lambda job: (
+            job.parallelism.data_sharding is DataSharding.GRADIENTS
+            or not job.parallelism.reshard_after_forward
+        ),
     ),
     (
         "--no-gradient-accumulation-fusion",
@@ -496,6 +571,21 @@ JOBS = {
     "zero2": job(
         "llama3_8b", data=8, data_sharding=DataSharding.GRADIENTS, recompute=Recompute.FULL
     ),
+    "zero3 that stays": job(
+        "llama3_8b", data=8, data_sharding=DataSharding.PARAMETERS, reshard_after_forward=False
+    ),
+    "groups of shards": job(
+        "llama3_8b",
+        context=2,
+        context_exchange=ContextExchange.ULYSSES,
+        data=4,
+        data_sharding=DataSharding.OPTIMIZER,
+        sharding_degree=2,
+    ),
+    "gathered context": job(
+        "llama3_8b", context=2, context_exchange=ContextExchange.ALL_GATHER, data=4
+    ),
+    "wide gradients": job("gpt_22b", replace(MEGATRON, gradient_bytes=4), Precision.FP16, data=8),
     "405b": job("llama31_405b", tensor=8, pipeline=8, interleave=8, sequence_parallel=True),
     "gpt of 2020": job("gpt_22b", MEGATRON, Precision.FP16, tensor=8, sequence_parallel=True),
     "gpt_175b": job(
@@ -520,6 +610,18 @@ JOBS = {
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
+    "folded": job(
+        replace(
+            load_model("mixtral_8x7b"),
+            experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
+        ),
+        tensor=2,
+        data=4,
+        sequence_parallel=True,
+        expert=8,
+        expert_tensor=1,
+        expert_dispatch=ExpertDispatch.ALL_TO_ALL,
+    ),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
     "deepseek": job(
@@ -581,6 +683,9 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "recompute": Recompute.FULL,
         },
         {"model": "llama3_8b", "precision": Precision.FP16, "data_sharding": "zero3", "data": 8},
+        {"model": "llama3_8b", "pipeline": 2, "schedule": Schedule.ZERO_BUBBLE},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "sharding_degree": 2},
+        {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "no_sync": True},
         {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},
     ],
 )

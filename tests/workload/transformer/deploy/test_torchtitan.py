@@ -16,9 +16,11 @@ from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
+    ContextExchange,
     DataSharding,
     Parallelism,
     Recompute,
+    Schedule,
     TransformerJob,
 )
 
@@ -81,6 +83,34 @@ def test_replicas(sharding, replicate, shard, reshard):
     assert found["data_parallel_replicate_degree"] == replicate
     assert found["data_parallel_shard_degree"] == shard
     assert found.get("fsdp_reshard_after_forward") == reshard
+
+
+def test_groups_of_shards_are_replicated():
+    found = titan(data=8, context=2, data_sharding=ZERO3, sharding_degree=4)["parallelism"]
+    assert found["data_parallel_replicate_degree"] == 4
+    # Of the ranks that share a copy, those of context parallelism are counted apart.
+    assert found["data_parallel_shard_degree"] == 2
+    stays = titan(data=8, data_sharding=ZERO3, reshard_after_forward=False)["parallelism"]
+    assert stays["fsdp_reshard_after_forward"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "interleave", "name"),
+    [
+        (Schedule.GPIPE, 1, "GPipe"),
+        (Schedule.ZERO_BUBBLE, 1, "InterleavedZeroBubble"),
+        (Schedule.ZERO_BUBBLE, 2, "InterleavedZeroBubble"),
+    ],
+)
+def test_schedules(schedule, interleave, name):
+    found = titan("llama3_70b", pipeline=4, schedule=schedule, interleave=interleave)
+    assert found["parallelism"]["pipeline_parallel_schedule"] == name
+
+
+def test_gathered_context():
+    exchange = ContextExchange.ALL_GATHER
+    found = titan(data=4, context=2, data_sharding=ZERO3, context_exchange=exchange)
+    assert found["parallelism"]["context_parallel_rotate_method"] == "allgather"
 
 
 def test_gradients_accumulate_without_a_pipeline():
@@ -165,6 +195,9 @@ def test_differences_are_stated_in_the_head():
         {"tensor": 2},
         {"tensor": 2, "sequence_parallel": True, "data": 4},
         {"context": 2},
+        {"context": 2, "data_sharding": ZERO3, "context_exchange": ContextExchange.ULYSSES},
+        {"context": 2, "data": 4, "data_sharding": ZERO3, "sharding_degree": 1},
+        {"data": 8, "data_sharding": ZERO3, "no_sync": True},
         {"model": "qwen3_30b_a3b", "pipeline": 2},
         {"model": "gpt_oss_120b", "context": 2, "data_sharding": ZERO3},
     ],

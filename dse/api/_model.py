@@ -1,0 +1,68 @@
+"""Models from what runs already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dse.model import DlrmModel
+
+
+def model_from_torchrec(
+    module: Any,
+    batches: Iterable[Any] = (),
+    *,
+    name: str = "",
+    global_batch_size: int | None = None,
+    precision: str = "tf32",
+    dense_optimizer: str = "adam",
+    sparse_optimizer: str = "",
+) -> DlrmModel:
+    """Reads a live TorchRec module; what `dse model from-torchrec` does, without a file.
+
+    Args:
+        module: A module with an `EmbeddingBagCollection`; its weights may be on the meta device.
+        batches: Sample batches as the module takes them. Pooling factors and the popularity of
+            rows are measured from every `KeyedJaggedTensor` in them; without any, every bag has
+            one lookup and all rows are equally popular.
+        name: Name of the model; the module's class if empty.
+        global_batch_size: Samples of an iteration; those of the first batch if None.
+        precision: ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
+        dense_optimizer: Update rule of the dense part.
+        sparse_optimizer: Update rule of the tables; if empty the one that the module has, else
+            row-wise Adagrad.
+
+    Returns:
+        A model that everything else here accepts.
+
+    Raises:
+        ConfigError: Something in the module cannot be predicted; it is named.
+        ValueError: A precision or an update rule is unknown.
+
+    Warns:
+        UserWarning: Something was not in the module and has been assumed.
+
+    Example:
+        >>> model = dse.model_from_torchrec(dlrm, loader)  # doctest: +SKIP
+        >>> dse.shard(model, "h100_sxm", world_size=8, program="torchrec")  # doctest: +SKIP
+    """
+    import warnings
+
+    from dse.machine import Precision
+    from dse.model import Optimizer
+    from dse.model.torchrec import read_torchrec
+
+    found = read_torchrec(
+        module,
+        batches,
+        name=name,
+        global_batch_size=global_batch_size,
+        precision=Precision(precision),
+        dense_optimizer=Optimizer(dense_optimizer),
+        sparse_optimizer=Optimizer(sparse_optimizer) if sparse_optimizer else None,
+    )
+    for note in found.notes:
+        warnings.warn(note, stacklevel=2)
+    return found.model

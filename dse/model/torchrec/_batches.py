@@ -1,0 +1,107 @@
+"""Lookups of sample batches: every `KeyedJaggedTensor` in them, feature by feature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.errors import ConfigError
+from dse.lookup_sketch import LengthSketch, RowSketch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from dse.model.torchrec._tables import LiveTable
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLookups:
+    """What sample batches say.
+
+    Attributes:
+        lengths: Lookups of bags, by feature.
+        rows: Popularity of rows, by table.
+        samples: Samples of the first batch; 0 without batches.
+        dense_features: Width of its dense input; 0 if none was seen.
+    """
+
+    lengths: Mapping[str, LengthSketch]
+    rows: Mapping[str, RowSketch]
+    samples: int
+    dense_features: int
+
+
+def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> MeasuredLookups:
+    """Counts the lookups of all batches.
+
+    Args:
+        tables: The tables.
+        batches: Batches, or parts of them, with a `KeyedJaggedTensor` somewhere inside.
+
+    Raises:
+        ConfigError: A batch has none, or a row number is not one of its table's.
+    """
+    by_feature = {feature: table for table in tables for feature in table.features}
+    lengths = {feature: LengthSketch() for feature in by_feature}
+    rows = {table.name: RowSketch(table.rows) for table in tables}
+    samples = dense_features = 0
+    for number, batch in enumerate(batches):
+        jagged = list(_jagged(batch))
+        if not jagged:
+            raise ConfigError(
+                f"batch {number}: no KeyedJaggedTensor in a {type(batch).__name__}; give batches "
+                "as the module takes them"
+            )
+        if not number:
+            samples = int(jagged[0].stride())
+            dense_features = _dense_width(batch, samples)
+        for one in jagged:
+            for feature, part in one.to_dict().items():
+                if feature in by_feature:
+                    table = by_feature[feature]
+                    lengths[feature].add(_array(part.lengths()))
+                    _count(rows[table.name], table, feature, _array(part.values()))
+    return MeasuredLookups(lengths, rows, samples, dense_features)
+
+
+def _count(sketch: RowSketch, table: LiveTable, feature: str, values: Any) -> None:
+    try:
+        sketch.add(values)
+    except ValueError as error:
+        raise ConfigError(f"feature `{feature}` of table `{table.name}`: {error}") from None
+
+
+def _jagged(value: Any) -> Iterator[Any]:
+    """Yields the keyed jagged tensors in a batch, however it is put together."""
+    if hasattr(value, "to_dict") and hasattr(value, "stride") and hasattr(value, "keys"):
+        yield value
+        return
+    for part in _parts(value):
+        yield from _jagged(part)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple):
+        return value
+    if is_dataclass(value):
+        return [getattr(value, field.name) for field in fields(value)]
+    return ()
+
+
+def _dense_width(batch: Any, samples: int) -> int:
+    """Width of the first two-dimensional floating-point tensor with a row a sample."""
+    for part in _parts(batch):
+        if hasattr(part, "is_floating_point") and part.is_floating_point():
+            if part.dim() == 2 and part.shape[0] == samples:
+                return int(part.shape[1])
+        elif width := _dense_width(part, samples):
+            return width
+    return 0
+
+
+def _array(tensor: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.asarray(tensor.detach().cpu().numpy(), dtype=np.int64)

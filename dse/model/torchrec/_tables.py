@@ -1,0 +1,153 @@
+"""Tables of a live module: configurations, update rules and names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dse.errors import ConfigError
+from dse.model._common import Optimizer
+from dse.model.dlrm import DataType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Classes of optimizers of tables, in TorchRec and torch, and the rule that each is.
+_RULES = {
+    "SGD": Optimizer.SGD,
+    "RowWiseAdagrad": Optimizer.ROWWISE_ADAGRAD,
+    "Adagrad": Optimizer.ADAGRAD,
+    "Adam": Optimizer.ADAM,
+    "AdamW": Optimizer.ADAM,
+    "PartialRowWiseAdam": Optimizer.PARTIAL_ROWWISE_ADAM,
+    "LAMB": Optimizer.LAMB,
+    "PartialRowWiseLAMB": Optimizer.PARTIAL_ROWWISE_LAMB,
+    "LarsSGD": Optimizer.LARS_SGD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """One table of a module.
+
+    Attributes:
+        name: Its name; after the end of its module's path where several modules have it.
+        path: Path of its collection in the module.
+        rows: Rows.
+        dim: Columns.
+        features: Names of the features that look it up.
+        data_type: Storage type.
+        weighted: Whether lookups have weights.
+    """
+
+    name: str
+    path: str
+    rows: int
+    dim: int
+    features: tuple[str, ...]
+    data_type: DataType
+    weighted: bool
+
+
+def live_tables(module: Any) -> tuple[LiveTable, ...]:
+    """Returns the tables of all collections of a module.
+
+    Raises:
+        ConfigError: There is no collection, a table is of a type that cannot be predicted, or
+            lookups are not pooled.
+    """
+    found = [
+        _table(path, config, weighted=weighted)
+        for path, collection in _collections(module)
+        for weighted in (bool(_called(collection, "is_weighted")),)
+        for config in _configs(path, collection)
+    ]
+    if not found:
+        raise ConfigError(
+            f"{type(module).__name__} has no EmbeddingBagCollection; give the module that has"
+        )
+    times = Counter(table.name for table in found)
+    return tuple(table if times[table.name] == 1 else _qualified(table) for table in found)
+
+
+def table_rule(module: Any) -> Optimizer | None:
+    """Returns the update rule of the tables, where `apply_optimizer_in_backward` has set one.
+
+    Raises:
+        ConfigError: Rules differ, or one cannot be predicted.
+    """
+    names = {
+        rule.__name__
+        for _, collection in _collections(module)
+        for parameter in collection.parameters()
+        for rule in getattr(parameter, "_optimizer_classes", ())
+    }
+    if not names:
+        return None
+    if len(names) > 1:
+        raise ConfigError(
+            f"tables are updated by {', '.join(sorted(names))}; one rule for all is predicted"
+        )
+    name = names.pop()
+    if name not in _RULES:
+        raise ConfigError(f"`{name}` updates the tables; expected one of {', '.join(_RULES)}")
+    return _RULES[name]
+
+
+def in_collections(module: Any) -> frozenset[int]:
+    """Returns the identities of the parameters that belong to tables."""
+    return frozenset(
+        id(parameter)
+        for _, collection in _collections(module)
+        for parameter in collection.parameters()
+    )
+
+
+def _collections(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the outermost collections with their paths."""
+    taken: list[str] = []
+    for path, one in module.named_modules():
+        inside = any(path.startswith(f"{outer}.") or not outer for outer in taken)
+        is_one = hasattr(one, "embedding_bag_configs") or hasattr(one, "embedding_configs")
+        if is_one and not inside:
+            taken.append(path)
+            yield path, one
+
+
+def _configs(path: str, collection: Any) -> list[Any]:
+    if not hasattr(collection, "embedding_bag_configs"):
+        raise ConfigError(
+            f"`{path}` is an EmbeddingCollection: what its sequences are used for cannot be read "
+            "from the module; describe tables with `pooled: false` and the `sequence` in a model "
+            "file (docs/formats.md)"
+        )
+    return list(_called(collection, "embedding_bag_configs"))
+
+
+def _called(one: Any, name: str) -> Any:
+    """A method's result or a property's value; wrapped collections have either."""
+    value = getattr(one, name, None)
+    return value() if callable(value) else value
+
+
+def _table(path: str, config: Any, *, weighted: bool) -> LiveTable:
+    kind = str(getattr(config.data_type, "name", config.data_type)).lower()
+    if kind not in [*DataType]:
+        raise ConfigError(
+            f"table `{config.name}` is stored as {kind}; expected one of {', '.join(DataType)}"
+        )
+    return LiveTable(
+        name=config.name,
+        path=path,
+        rows=int(config.num_embeddings),
+        dim=int(config.embedding_dim),
+        features=tuple(config.feature_names),
+        data_type=DataType(kind),
+        weighted=weighted,
+    )
+
+
+def _qualified(table: LiveTable) -> LiveTable:
+    end = table.path.rpartition(".")[2]
+    return replace(table, name=f"{end}.{table.name}" if end else table.name)

@@ -1,0 +1,156 @@
+"""Ways to spread a training step that are worth looking at: a lattice of degrees with few points.
+
+Rules of thumb of those who train large models keep it small: matrices are shared inside the reach
+of the link alone, samples only where they are long, stages only as deep as memory asks for, and
+each way recomputes as little as it has to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+from typing import TYPE_CHECKING
+
+from dse.errors import ConfigError
+from dse.model import AttentionKind
+from dse.workload.transformer._schedule import layers_by_chunk
+from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dse.workload.transformer._job import TransformerJob
+
+#: What is chosen; all else is as by default.
+CHOSEN = (
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "interleave",
+    "sequence_parallel",
+    "micro_batch_size",
+    "recompute",
+    "data_sharding",
+)
+
+_MICRO_BATCHES = (1, 2, 4, 8, 16)
+
+#: Tokens of a sample that a rank keeps at least under context parallelism.
+_LEAST_TOKENS = 4096
+
+#: Depths of a pipeline that fit without full recomputation, after which deeper ones are left out.
+_DEPTHS = 2
+
+#: Wait of stages for each other over their work: from which virtual stages are worth a look, and
+#: below which more of them are not.
+_LONG_WAIT, _SHORT_WAIT = 0.02, 0.005
+
+#: Layers of a virtual stage at least.
+_LEAST_LAYERS = 2
+
+
+def usual_ways(job: TransformerJob) -> Iterator[Parallelism]:
+    """Yields the usual ways to spread a job over its ranks that fit their memory.
+
+    Args:
+        job: What is trained and where; its own parallelism does not matter.
+    """
+    world_size = job.cluster.world_size
+    for tensor in _divisors(gcd(job.cluster.domain_size, job.model.heads)):
+        for context in _contexts(job, world_size // tensor):
+            depths = 0
+            for pipeline in _divisors(world_size // tensor // context):
+                spread = Parallelism(
+                    tensor=tensor,
+                    pipeline=pipeline,
+                    data=world_size // tensor // context // pipeline,
+                    context=context,
+                    sequence_parallel=tensor > 1,
+                )
+                ways = list(_of_depth(job, spread))
+                yield from ways
+                depths += any(way.recompute is not Recompute.FULL for way in ways)
+                if depths == _DEPTHS:
+                    break
+
+
+def _of_depth(job: TransformerJob, spread: Parallelism) -> Iterator[Parallelism]:
+    """Yields the ways with given degrees of tensor, context and pipeline parallelism."""
+    for expert in _experts(job, spread):
+        for sharding in _shardings(spread):
+            for micro_batch in _MICRO_BATCHES:
+                samples = spread.data * micro_batch
+                micro_batches, rest = divmod(job.global_batch_size, samples)
+                # More samples a micro-batch than stages could share leave some of them idle.
+                if rest or (micro_batch > 1 and micro_batches < spread.pipeline):
+                    break
+                own = replace(
+                    spread, expert=expert, data_sharding=sharding, micro_batch_size=micro_batch
+                )
+                found = [
+                    way
+                    for interleave in _interleaves(job, spread, micro_batches)
+                    if (way := _fitting(job, replace(own, interleave=interleave)))
+                ]
+                if not found:
+                    # Larger micro-batches need more memory.
+                    break
+                yield from found
+
+
+def _fitting(job: TransformerJob, spread: Parallelism) -> Parallelism | None:
+    """Returns a way with as little recomputation as fits; None if none does."""
+    unfused = job.model.attention is AttentionKind.UNFUSED
+    for recompute in (Recompute.NONE, *([Recompute.SELECTIVE] if unfused else []), Recompute.FULL):
+        way = replace(job, parallelism=replace(spread, recompute=recompute))
+        try:
+            way.check()
+        except ConfigError:
+            return None
+        if not way.cannot_fit():
+            return way.parallelism
+    return None
+
+
+def _contexts(job: TransformerJob, ranks: int) -> list[int]:
+    most = max(1, job.model.sequence_length // _LEAST_TOKENS)
+    return [degree for degree in _divisors(ranks) if degree <= most]
+
+
+def _experts(job: TransformerJob, spread: Parallelism) -> list[int]:
+    """Returns all experts on every rank, those of a node or pod, and as few a rank as possible."""
+    if job.model.experts is None:
+        return [1]
+    degrees = _divisors(gcd(job.model.experts.count, spread.replicas))
+    near = [one for one in degrees if one * spread.tensor <= job.cluster.domain_size]
+    return sorted({1, near[-1], degrees[-1]})
+
+
+def _shardings(spread: Parallelism) -> tuple[DataSharding, ...]:
+    if spread.replicas == 1:
+        return (DataSharding.NONE,)
+    if spread.pipeline > 1:
+        return (DataSharding.OPTIMIZER,)
+    return DataSharding.OPTIMIZER, DataSharding.PARAMETERS
+
+
+def _interleaves(job: TransformerJob, spread: Parallelism, micro_batches: int) -> tuple[int, ...]:
+    """Returns one chunk a stage, and as few more as make the wait short where it is long."""
+    wait = (spread.pipeline - 1) / micro_batches
+    if wait < _LONG_WAIT or micro_batches % spread.pipeline:
+        return (1,)
+    layers, modules = job.model.layers, job.model.mtp_modules
+    chunks = [
+        count
+        for count in range(2, layers // (spread.pipeline * _LEAST_LAYERS) + 1)
+        if layers_by_chunk(layers, spread.pipeline, count, modules)
+    ]
+    # Uneven ones wait for the longest.
+    chunks = [count for count in chunks if layers % (spread.pipeline * count) == 0] or chunks
+    enough = [count for count in chunks if wait / count <= _SHORT_WAIT]
+    return (1, *(enough[:1] or chunks[-1:]))
+
+
+def _divisors(count: int) -> list[int]:
+    return [value for value in range(1, count + 1) if count % value == 0]
