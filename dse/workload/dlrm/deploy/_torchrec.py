@@ -145,7 +145,8 @@ def _recipe(job: DlrmJob, prediction: Prediction | None, per_node: int) -> Itera
     yield f"* samples of a rank: {samples}"
     yield f"* arithmetic of the dense part: {problem.precision.value}"
     yield f"* train pipeline: `{problem.software.pipeline.value}`"
-    yield f"* update rule of the tables: `EmbOptimType.{OPTIMIZER_TYPES[problem.model.sparse_optimizer]}`"
+    rule = OPTIMIZER_TYPES[problem.model.sparse_optimizer]
+    yield f"* update rule of the tables: `EmbOptimType.{rule}`"
     wire = problem.software.wire
     yield f"* on the wire: {wire.forward} forward, {wire.backward} backward (plan.json, `qcomms`)"
     yield from _narrow(job)
