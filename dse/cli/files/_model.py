@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -412,6 +413,10 @@ def _text(value: object) -> str:
         return " – ".join(str(item) for item in value) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if is_dataclass(value):
+        given = ((one.name, getattr(value, one.name)) for one in fields(value))
+        shown = (f"{name.replace('_', ' ')} {_text(part)}" for name, part in given if part)
+        return ", ".join(shown)
     return str(value)
 
 
@@ -486,6 +491,12 @@ def _architecture(model: DlrmModel) -> dict[str, object]:
 
 
 def _transformer(model: TransformerModel) -> dict[str, object]:
+    parts = {
+        "experts": model.experts,
+        "latent_attention": model.latent,
+        "sliding_window": model.window,
+        "mtp_modules": model.mtp_modules,
+    }
     return {
         "name": model.name,
         "kind": "transformer",
@@ -497,6 +508,7 @@ def _transformer(model: TransformerModel) -> dict[str, object]:
         "kv_heads": model.kv_heads,
         "head_dim": model.head_dim,
         "ffn_hidden": model.ffn_hidden,
+        **{name: part for name, part in parts.items() if part},
         "vocab": model.vocab,
         "parameters": model.parameter_count,
         "active_parameters": model.active_parameter_count,

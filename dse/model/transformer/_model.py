@@ -134,6 +134,14 @@ class TransformerModel:
         return self.heads * self.value_dim
 
     @property
+    def attention_input_width(self) -> int:
+        """Columns that the matrices to heads take in: of the layer's input, or latent ones."""
+        latent = self.latent
+        if latent is None:
+            return self.hidden
+        return (latent.query_rank or self.hidden) + latent.kv_rank + latent.rope_dim
+
+    @property
     def window_tokens(self) -> int:
         """Tokens that one sees at most in a layer; all of a sample without a sliding window."""
         return (

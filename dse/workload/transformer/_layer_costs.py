@@ -69,8 +69,13 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     module, sums = work.prediction_module(), _accumulation(problem)
     apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
-        [*work.layer_forward(), *module.forward],
-        [*work.layer_backward(), *module.backward, *sums],
+        [*work.layer_forward(), *module.forward, *_copies(problem)],
+        [
+            *work.layer_backward(),
+            *module.backward,
+            *sums,
+            *_copies(problem, backward=True),
+        ],
         recomputed_kernels(problem, work),
         work.attention.core_forward(),
         work.attention.core_backward(),
@@ -91,6 +96,18 @@ def _accumulation(problem: TransformerJob) -> list[Kernel]:
         # The new gradient is read, and the sum written once more than it is anyway.
         traffic += problem.gradient_bytes + problem.precision.value_bytes
     return [Elementwise(split * traffic, 4)]
+
+
+def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
+    """Kernels that copy gathered parameters, and gradients, out of and into their buffers."""
+    parallelism = problem.parallelism
+    sharded = parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS
+    if not (sharded and problem.software.copies_parameters):
+        return []
+    value = problem.precision.value_bytes
+    traffic = 2 * value + (value + problem.gradient_bytes if backward else 0)
+    parameters = layer_parameters(problem) + _expert_parameters(problem)
+    return [Elementwise(parameters * traffic, 2 if backward else 1)]
 
 
 def shards_gradients(problem: TransformerJob) -> bool:
