@@ -66,7 +66,9 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
         problem: What is trained, where and how; its layers are all alike.
     """
     work = LayerWork(problem)
-    module, sums = work.prediction_module(), _accumulation(problem)
+    split = problem.model.layer_matrix_parameters_of(problem.parallelism.tensor)
+    sums = accumulation(problem, split + _expert_parameters(problem))
+    module = work.prediction_module()
     apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
         [*work.layer_forward(), *module.forward, *_copies(problem)],
@@ -83,19 +85,22 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     )
 
 
-def _accumulation(problem: TransformerJob) -> list[Kernel]:
-    """Kernels that add a layer's gradients to those of earlier passes."""
+def accumulation(problem: TransformerJob, parameters: float) -> list[Kernel]:
+    """Returns the kernels that add gradients to those of earlier passes.
+
+    Args:
+        problem: What is trained, where and how.
+        parameters: Those of a rank that the gradients belong to.
+    """
     parallelism = problem.parallelism
     each = shards_gradients(problem) and not parallelism.no_sync
     if problem.micro_batches == 1 or each:
         return []
-    split = problem.model.layer_matrix_parameters_of(parallelism.tensor)
-    split += _expert_parameters(problem)
     traffic = problem.gradient_bytes
     if not problem.software.fused_accumulation:
         # The new gradient is read, and the sum written once more than it is anyway.
         traffic += problem.gradient_bytes + problem.precision.value_bytes
-    return [Elementwise(split * traffic, 4)]
+    return [Elementwise(parameters * traffic, 4)]
 
 
 def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
