@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
@@ -246,7 +247,8 @@ class LayerCosts:
     def _collectives(self, *, backward: bool) -> Cost:
         """Returns the host's time for a layer's collectives of tensor parallelism.
 
-        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up.
+        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up; so do
+        messages of a ring from node to node.
         """
         spread, software = self._parallelism, self._software
         if spread.tensor == 1:
@@ -258,8 +260,8 @@ class LayerCosts:
         each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
         if spread.pipeline > 1 and spread.world_size > domain_size:
             each_s += spread.tensor * software.delay_beside_stages_s
-        if spread.tensor > domain_size:
-            each_s += spread.tensor * software.delay_between_nodes_s
+        nodes = math.ceil(spread.tensor / domain_size)
+        each_s += (nodes - 1) * software.delay_between_nodes_s
         return Cost(dispatch_s=count * each_s)
 
     def _beside(self, role: Role) -> Cost:
