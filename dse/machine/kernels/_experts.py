@@ -169,7 +169,9 @@ def exchange_features(device: DeviceSpec, sizes: Mapping[str, ArrayLike]) -> NDA
     full = _broadcast(sizes, EXCHANGE_SIZES)
     reference_s = exchange_reference_s(device, full)
     floor_s = np.full(reference_s.shape, device.kernel_floor_s)
-    return np.log(np.column_stack((reference_s - floor_s, floor_s)) / reference_s[:, None])
+    with np.errstate(divide="ignore"):
+        # Where nothing takes time, a term is nothing.
+        return np.log(np.column_stack((reference_s - floor_s, floor_s)) / reference_s[:, None])
 
 
 def exchange_reference_s(
