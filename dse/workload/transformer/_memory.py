@@ -245,7 +245,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         # sharded ones while they are gathered.
         casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
         if sharding is DataSharding.PARAMETERS:
-            casts *= min(1.0, _GATHERED_LAYERS / max(1, problem.stage_layers(stage)))
+            casts *= min(
+                1.0, _gathered_layers(problem, stage) / max(1, problem.stage_layers(stage))
+            )
         weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
     buffers = _buffers_bytes(problem, stage)
@@ -398,13 +400,17 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
         rest = end_parameters(problem, last=False) if first else 0.0
         rest += end_parameters(problem, last=True) if last else 0.0
         # Gathered layers and root, and one unreduced gradient of the larger of both.
-        gathered = _GATHERED_LAYERS
-        if not parallelism.reshard_after_forward:
-            gathered = problem.stage_layers(stage)
-        total += value * (gathered * layer + rest)
+        total += value * (_gathered_layers(problem, stage) * layer + rest)
         if not parallelism.no_sync:
             total += problem.gradient_bytes * max(layer, rest)
     return total
+
+
+def _gathered_layers(problem: TransformerJob, stage: int) -> int:
+    """Returns how many layers of sharded parameters a stage holds gathered at once."""
+    if problem.parallelism.reshard_after_forward:
+        return _GATHERED_LAYERS
+    return problem.stage_layers(stage)
 
 
 def _context_buffer_bytes(problem: TransformerJob, tokens: float) -> float:
