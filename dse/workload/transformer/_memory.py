@@ -84,7 +84,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Latent columns as their norms and as the products up take them in.
         shared += rows * model.latent.width * (value + operand)
     # Both inputs of a multi-token prediction module, before and after their norms.
-    shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
+    shared += 2 * model.of_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
     experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
@@ -120,7 +120,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
 def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
-    It is their input, both sides of the activation, and their output.
+    It is their input, both sides of the activation, and their output if it is weighed by itself.
     """
     model, experts = problem.model, problem.model.experts
     if experts is None:
@@ -131,7 +131,9 @@ def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
     inner = experts.ffn_hidden / problem.parallelism.expert_shards
-    return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
+    # Fused kernels weigh rows by their scores in the activation: no output is needed again.
+    output = 0 if problem.software.fused_elementwise else value
+    return rows * (kept * inner + (operand + output) * model.hidden), rows * operand * inner
 
 
 def end_parameters(problem: TransformerJob, *, last: bool) -> float:
