@@ -11,7 +11,6 @@ from step_groups import fitted_here
 from step_marks import number, percent
 from step_plot import group_picture
 
-from dse.errors import DseError
 from dse.workload.transformer import TRANSFORMER_PROGRAMS
 
 if TYPE_CHECKING:
@@ -130,24 +129,6 @@ def write_step_pictures(report: StepReport, folder: Path) -> None:
     cases = [case_of(one) for one in report.steps if one.step.ran]
     (folder / _SCATTER).write_text(scatter_by_family(cases), encoding="utf-8")
     (folder / _BY_GROUP).write_text(group_picture(report.groups), encoding="utf-8")
-
-
-def replace_section(page: Path, section: str) -> None:
-    """Writes the section over the one that a page has.
-
-    Args:
-        page: docs/accuracy.md, with the section's title in it.
-        section: The new one.
-
-    Raises:
-        DseError: The page has no such section.
-    """
-    text = page.read_text(encoding="utf-8")
-    before, title, rest = text.partition(TITLE)
-    if not title:
-        raise DseError(f"{page} has no line `{TITLE.strip()}`; write the whole page")
-    _, following, after = rest.partition("\n## ")
-    page.write_text(before.rstrip() + "\n" + section + following + after, encoding="utf-8")
 
 
 def _times(figures: Sequence[StepFigures]) -> str:
