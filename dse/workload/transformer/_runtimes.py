@@ -24,7 +24,11 @@ _FRAGMENTED = 0.02
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
 #: updates weight and two moments (24) and writes the weight in its precision (2).
-IDEAL_RUNTIME = TransformerRuntime(gradient_bytes=2, optimizer_traffic_bytes=28.0)
+IDEAL_RUNTIME = TransformerRuntime(
+    gradient_bytes=2,
+    optimizer_traffic_bytes=28.0,
+    expert_dispatch=ExpertDispatch.DEDUPLICATED,
+)
 
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
 #: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
@@ -89,7 +93,7 @@ NANOTRON = TransformerRuntime(
     flash_kernel=FlashKernel.FLASH2,
     calls_per_collective=14.3,
     delay_beside_stages_s=210e-6,
-    delay_between_nodes_s=26e-6,
+    delay_between_nodes_s=370e-6,
     host_waits_for_stages=True,
     balances_stages=True,
     tensors_apart=True,

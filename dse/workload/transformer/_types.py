@@ -319,7 +319,8 @@ class TransformerRuntime:
             what divides the product next to it; zero where those per kernel include them.
         delay_beside_stages_s: Time that each rank loses at each such collective while stages on
             other nodes send to each other.
-        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
+        delay_between_nodes_s: Time lost at each such collective for every node but one that it
+            spans: of a ring, one message after the other goes from node to node.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
         balances_stages: Stages share the arithmetic of layers and logits; else the layers.

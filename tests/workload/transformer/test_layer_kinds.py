@@ -197,6 +197,21 @@ def test_a_module_is_one_more_layer_with_a_head(spread):
     assert time_s(ahead, **spread) > max(longer, time_s(DENSE, **spread))
 
 
+def test_choices_of_layers_count_those_of_the_whole_model():
+    # Without its module the model could not be divided into four chunks.
+    ahead = replace(DENSE, layers=9, mtp_modules=1)
+    spread = {"data": 2, "pipeline": 4, "recompute": Recompute.FULL}
+    none, some, every = (
+        time_s(ahead, **choice)
+        for choice in (
+            {**spread, "recompute": Recompute.NONE},
+            spread | {"recompute_layers": 1},
+            spread,
+        )
+    )
+    assert none < some < every
+
+
 def test_parameters_of_a_module():
     ahead = replace(DENSE, mtp_modules=1)
     more = ahead.parameter_count - DENSE.parameter_count
