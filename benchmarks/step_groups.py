@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,7 +121,7 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
     found = []
     for kind, value_of in KINDS.items():
         values = [value_of(step, step.job) for step in known if step.job is not None]
-        order = sorted(set(values), key=lambda value: (str(type(value)), value))
+        order = sorted(set(values), key=_by_number)
         if len(order) < 2:
             continue
         left_out = np.array(log_ratio)
@@ -150,6 +151,12 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
         median, covered = float(np.median(error)), float(inside.mean())
         found.append(GroupErrors(family, kind, names, median, covered, tuple(groups)))
     return found
+
+
+def _by_number(value: object) -> tuple[bool, float, str]:
+    """Returns what orders values by the number that they begin with, and names after them."""
+    number = re.match(r"\d+(\.\d+)?", str(value))
+    return number is None, float(number[0]) if number else 0.0, str(value)
 
 
 def fitted_here(program: str) -> tuple[str, ...]:
