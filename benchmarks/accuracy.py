@@ -9,6 +9,7 @@ Usage:
     python benchmarks/accuracy.py --collectives TABLE [--platform P] [--network N] [--json]
     python benchmarks/accuracy.py --gemm TABLE [--json]
     python benchmarks/accuracy.py --attention TABLE [--json]
+    python benchmarks/accuracy.py --experts TABLE [--json]
     python benchmarks/accuracy.py --embedding TABLE.csv [--json]
     python benchmarks/accuracy.py --sequence TABLE [--json]
     python benchmarks/accuracy.py --pipelines RUNS.csv [--json]
@@ -25,11 +26,11 @@ the page with its pictures. The third form takes one file of published training 
 recommendation models, the fourth one of submissions to MLPerf with training and evaluation apart.
 The fifth one predicts published training steps of transformers (one file, a folder, or without
 either all of them) and prints errors, order, choice among plans, memory, intervals and groups that
-are left out, beside the marks; with `--write` it replaces its section of that page. The next five
-take a table (Parquet or CSV) of times of collectives, of products, of causal attention or of
-FBGEMM's embeddings, or the parts of a published step of a generative recommender, the last one a
-file of runs of TorchRec's train pipelines; rows that a shipped calibration was fitted on are no
-check of it, and those of embeddings and of the step say which were.
+are left out, beside the marks; with `--write` it replaces its section of that page. The next six
+take a table (Parquet or CSV) of times of collectives, of products, of causal attention, of blocks
+of experts or of FBGEMM's embeddings, or the parts of a published step of a generative recommender,
+the last one a file of runs of TorchRec's train pipelines; rows that a shipped calibration was
+fitted on are no check of it, and those of embeddings and of the step say which were.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
-from published_kernels import compare_attention, compare_gemm
+from published_kernels import compare_attention, compare_experts, compare_gemm
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
 from step_marks import StepReport, print_report
 from step_page import replace_section, step_section, write_step_pictures
@@ -87,6 +88,7 @@ COMPARISONS = {
     "collectives": ("table of measured collectives", compare_collectives),
     "gemm": ("table of times of products", compare_gemm),
     "attention": ("table of times of causal attention", compare_attention),
+    "experts": ("table of times of blocks of experts", compare_experts),
     "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
     "sequence": ("parts of the published step with attention over histories", compare_sequence),
     "pipelines": ("file of published runs of TorchRec's train pipelines", compare_pipelines),

@@ -1,4 +1,4 @@
-"""Predicted against published times of single kernels: products and causal attention.
+"""Predicted against published times of single kernels: products, causal attention and experts.
 
 A row names its device (`system`, or `device` as the driver calls it), its library (`kernel` or
 `kernel_source`) and its precision. It is predicted by the calibration of that library where the
@@ -106,6 +106,36 @@ def attention_rows(path: Path, only: Mapping[str, Platform] | None = None) -> li
     """
     columns = ("batch", "seq", "heads", "kv_heads", "head_dim")
     return list(_rows(_table(path, columns), _predict_attention, only))
+
+
+def expert_rows(path: Path, only: Mapping[str, Platform] | None = None) -> list[KernelRows]:
+    """Returns every row of a table of blocks of experts with its prediction.
+
+    Rows of one distribution of tokens over experts are predicted together. Where it is uneven and
+    several ranks share the experts, the table does not say how many rows the measured one had.
+
+    Args:
+        path: The table.
+        only: Predict only these platforms, by name, as they are given.
+
+    Raises:
+        DseError: The file cannot be read, or lacks a column.
+    """
+    columns = ("tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep")
+    table = _table(path, (*columns, "distribution"))
+    alone = table.moe_ep.eq(1).map({True: "", False: " on several ranks"})
+    spread = table.distribution.astype(str) + alone.where(table.distribution != "balanced", "")
+    named = table.assign(library=table.library + ", " + spread)
+    return list(_rows(named, _predict_experts, only))
+
+
+def compare_experts(path: Path, *, as_json: bool) -> None:
+    """Prints errors of blocks of experts by platform and by library, or the same as JSON.
+
+    Raises:
+        DseError: The file cannot be read, or lacks a column.
+    """
+    _compare(expert_rows(path), as_json=as_json)
 
 
 def compare_gemm(path: Path, *, as_json: bool) -> None:
@@ -281,6 +311,27 @@ def _predict_attention(
         causal=True,
         precision=precision,
         implementation=_measured(platform, "attention", precision, part),
+    )
+
+
+def _predict_experts(
+    platform: Platform, precision: str, part: pd.DataFrame
+) -> NDArray[np.float64]:
+    library = part.library.iloc[0]
+    if "nongated" in library:
+        raise DseError("experts without a gate are not modelled")
+    if library.endswith("on several ranks"):
+        raise DseError("the rows of a rank are not stated")
+    tokens, ranks = part.tokens.to_numpy(np.float64), part.moe_ep.to_numpy(np.float64)
+    rows = tokens * part.topk.to_numpy(np.float64) / ranks
+    return platform.kernel_time(
+        "experts",
+        tokens=np.minimum(tokens, rows),
+        rows=rows,
+        experts=part.experts.to_numpy(np.float64) / ranks,
+        hidden=part.hidden.to_numpy(np.float64),
+        inner=part.inter.to_numpy(np.float64) / part.moe_tp.to_numpy(np.float64),
+        precision=precision,
     )
 
 

@@ -19,10 +19,15 @@ from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import AttentionKind, TransformerModel
 from dse.workload import load_workload, predict_job
-from dse.workload.transformer import TRANSFORMER_PROGRAMS, Offload, TransformerWorkload
+from dse.workload.transformer import (
+    TRANSFORMER_PROGRAMS,
+    Offload,
+    RecomputeModule,
+    TransformerWorkload,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from dse.workload import ParameterValue, Prediction
@@ -52,6 +57,15 @@ _PARAMETERS = {
     "micro_batch": "micro_batch_size",
     "global_batch": "global_batch_size",
 }
+
+
+#: Parts of layers with experts that recipes of Megatron-Core repeat, the cheapest first, and which
+#: models have them.
+_REPEATED: tuple[tuple[RecomputeModule, Callable[[TransformerModel], bool]], ...] = (
+    (RecomputeModule.NORMS, lambda _: True),
+    (RecomputeModule.EXPERT_ACTIVATION, lambda _: True),
+    (RecomputeModule.LATENT_UP, lambda model: model.latent is not None),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +195,11 @@ def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
         return
     for recompute in ("none", "selective"):
         yield published_job({**row, "recompute": recompute})
+    job = published_job({**row, "recompute": "selective"})
+    for count in range(1, len(_REPEATED) + 1):
+        modules = tuple(module for module, has in _REPEATED[:count] if has(job.model))
+        if job.model.experts is not None:
+            yield replace(job, parallelism=replace(job.parallelism, recompute_modules=modules))
     if row["program"] in _OFFLOADING:
         job = published_job({**row, "recompute": "none"})
         for eighths in range(1, 9):

@@ -112,10 +112,11 @@ def group_errors(family: str, steps: Sequence[PublishedStep]) -> list[GroupError
     if not known:
         return []
     program = TRANSFORMER_PROGRAMS[known[0].program]
-    names = fitted_here(program.name)
     log_ratio = np.log([step.predicted_s / step.measured_s for step in known])
-    shape = len(names), len(known), len(_FACTORS)
-    bends = np.array([_log_changes(known, name) for name in names]).reshape(shape)
+    changes = {name: _log_changes(known, name) for name in fitted_here(program.name)}
+    # Some values decide on memory only.
+    names = tuple(name for name, change in changes.items() if change.any())
+    bends = np.array([changes[name] for name in names])
     found = []
     for kind, value_of in KINDS.items():
         values = [value_of(step, step.job) for step in known if step.job is not None]

@@ -89,3 +89,35 @@ def test_attention_is_causal_and_forward(kernels, tmp_path):
     rows = {one.platform: one for one in kernels.attention_rows(path)}
     assert rows["h100_sxm"].errors < 0.15
     assert rows["v100"].problem
+
+
+def blocks(**changes):
+    row = {
+        "system": "h100_sxm",
+        "kernel": "moe_torch_flow_cutlass",
+        "dtype": "bfloat16",
+        "tokens": 8192,
+        "hidden": 2048,
+        "inter": 768,
+        "topk": 8,
+        "experts": 128,
+        "moe_tp": 1,
+        "moe_ep": 8,
+        "distribution": "balanced",
+        "latency_us": 227.0,
+    }
+    return {**row, **changes}
+
+
+def test_blocks_of_experts_are_predicted_where_their_rows_are_known(kernels, tmp_path):
+    path = table(
+        tmp_path,
+        blocks(),
+        blocks(distribution="power_law_1.2"),
+        blocks(distribution="power_law_1.2", moe_ep=1, latency_us=1800.0),
+        blocks(kernel="moe_torch_flow_nongated"),
+    )
+    rows = {row.what.partition(" ")[2]: row for row in kernels.expert_rows(path)}
+    assert [bool(row.problem) for row in rows.values()] == [False, False, True, True]
+    known = [row for row in rows.values() if not row.problem]
+    assert all(row.errors[0] < 0.25 for row in known)

@@ -45,6 +45,7 @@ from dse.sharding.constraints import (
     read_constraints,
 )
 from dse.sharding.torchrec import (
+    OPTIMIZER_TYPES,
     TORCHREC_MODULE,
     DmpCollection,
     from_torchrec,
@@ -53,6 +54,7 @@ from dse.sharding.torchrec import (
 
 __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
+    "OPTIMIZER_TYPES",
     "PLANNERS",
     "TORCHREC_MODULE",
     "AllowedPlacement",

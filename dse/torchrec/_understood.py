@@ -6,14 +6,13 @@ from dataclasses import dataclass, fields, replace
 import os
 from typing import TYPE_CHECKING, Any
 
-from dse.model import Optimizer
-from dse.sharding import ComputeKernel, ShardingType, TableConstraints
+from dse.sharding import OPTIMIZER_TYPES, ComputeKernel, ShardingType, TableConstraints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
+    from dse.model import DlrmModel, Optimizer
 
 
 class NotModelledError(Exception):
@@ -154,33 +153,21 @@ def _members(kinds: Any, names: Iterable[str] | None, table: str) -> frozenset[A
     return known
 
 
-#: FBGEMM's names of update rules.
-_RULES = {
-    "SGD": Optimizer.SGD,
-    "EXACT_SGD": Optimizer.SGD,
-    "ROWWISE_ADAGRAD": Optimizer.ROWWISE_ADAGRAD,
-    "EXACT_ROWWISE_ADAGRAD": Optimizer.ROWWISE_ADAGRAD,
-    "EXACT_ADAGRAD": Optimizer.ADAGRAD,
-    "ADAM": Optimizer.ADAM,
-    "PARTIAL_ROWWISE_ADAM": Optimizer.PARTIAL_ROWWISE_ADAM,
-    "LAMB": Optimizer.LAMB,
-    "PARTIAL_ROWWISE_LAMB": Optimizer.PARTIAL_ROWWISE_LAMB,
-    "LARS_SGD": Optimizer.LARS_SGD,
-}
-
-
 def sharder_rule(sharders: Sequence[Any]) -> Optimizer | None:
     """Returns the update rule in the sharders' fused parameters; None if there is none.
 
     Raises:
         NotModelledError: The rule is not predicted.
     """
+    # Older names lack the prefix.
+    known = {name.removeprefix("EXACT_"): rule for rule, name in OPTIMIZER_TYPES.items()}
     for sharder in sharders:
         rule = (getattr(sharder, "fused_params", None) or {}).get("optimizer")
         if rule is not None and _shards_bags(sharder):
-            if rule.name not in _RULES:
+            name = rule.name.removeprefix("EXACT_")
+            if name not in known:
                 raise NotModelledError(f"update rule `{rule.name}`")
-            return _RULES[rule.name]
+            return known[name]
     return None
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dse.workload._configuration import Configuration
     from dse.workload._metrics import Metric
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
+    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
 
@@ -255,6 +256,34 @@ class Workload(ABC):
         raise ConfigError(
             f"--format {framework}: not for a {self.title}; use one of "
             f"{', '.join((*self.frameworks, 'json', 'yaml'))}"
+        )
+
+    def framework_files(
+        self,
+        configuration: Configuration,
+        framework: str,
+        platform: Platform,
+        *,
+        module_path: str = "",
+        prediction: Prediction | None = None,
+    ) -> Mapping[str, str]:
+        """Returns a folder from which a configuration can be trained: texts by file name.
+
+        Args:
+            configuration: What was chosen.
+            framework: One of :attr:`frameworks`.
+            platform: The configuration's platform.
+            module_path: Path of the module that the plan is for; the framework's usual one if
+                empty.
+            prediction: What is predicted, if that is known.
+
+        Raises:
+            ConfigError: This kind of workload has no such folder for the framework.
+        """
+        del configuration, platform, module_path, prediction
+        raise ConfigError(
+            f"--format {framework}: a {self.title} is written as one file; give --out a name with "
+            "an ending"
         )
 
     def candidates(

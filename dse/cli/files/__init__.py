@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.cli.files._list import list_command
-from dse.cli.files._model import app as model
 from dse.cli.files._schema import schema_command
+from dse.cli.files.model import app as model
 
 __all__ = ["list_command", "model", "schema_command"]

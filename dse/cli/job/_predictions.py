@@ -122,8 +122,9 @@ class Predicted:
                 "ranks": ranks,
                 **fields_of(parts),
                 "memory_bytes": memory.total_bytes,
+                "host_memory_bytes": memory.host_bytes,
                 "memory": {
-                    f"{purpose.removesuffix(' state')}_bytes": size_bytes
+                    f"{purpose.split()[0]}_bytes": size_bytes
                     for purpose, size_bytes in memory.parts
                 },
             }

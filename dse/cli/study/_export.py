@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import StudyArgument
+from dse.cli._options import ForceOption, StudyArgument
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.search import Study, TrialRecord
+    from dse.workload import Configuration
 
 
 def export_command(
@@ -28,8 +29,21 @@ def export_command(
         ),
     ] = "json",
     out: Annotated[
-        Path | None, typer.Option("--out", help="File; standard output if left out.")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="File; standard output if left out. A name without an ending is a folder, with "
+            "--format torchrec: the plan, a script that loads it and one that trains under it.",
+        ),
     ] = None,
+    module_path: Annotated[
+        str,
+        typer.Option(
+            "--module-path",
+            help="Path of the collection of tables in the module that is trained, for a folder.",
+        ),
+    ] = "",
+    force: ForceOption = False,
 ) -> None:
     """Write the plan, the whole configuration, or the changes of one candidate."""
     from dse._files import write_atomically
@@ -37,6 +51,11 @@ def export_command(
 
     study = load_study(study_dir)
     record = _record(study, candidate)
+    if out is not None and not out.suffix and kind not in ("json", "yaml"):
+        _write_folder(study, record, kind, out, module_path, force=force)
+        return
+    if module_path:
+        raise ConfigError("--module-path: for a folder; give --out a name without an ending")
     if study.result.trace is not None:
         text = _changes(study, record, kind)
     else:
@@ -45,6 +64,28 @@ def export_command(
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text)
+
+
+def _write_folder(
+    study: Study, record: TrialRecord, kind: str, out: Path, module_path: str, *, force: bool
+) -> None:
+    from dse._files import write_atomically
+    from dse.search import stored_platform, stored_workload
+
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise ConfigError(f"--out {out}: not empty; choose another folder, or pass --force")
+    configuration = _planned(record)
+    texts = stored_workload(study.result).framework_files(
+        configuration,
+        kind,
+        stored_platform(study.result, configuration.platform),
+        module_path=module_path,
+        prediction=record.prediction,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_atomically(out / name, text)
+        typer.echo(str(out / name))
 
 
 def _record(study: Study, candidate: int) -> TrialRecord:
@@ -60,12 +101,7 @@ def _configuration(study: Study, record: TrialRecord, kind: str) -> str:
 
     from dse.search import stored_platform, stored_workload
 
-    configuration, result = record.configuration, study.result
-    if configuration is None:
-        raise ConfigError(
-            f"configuration {record.number} has no plan: it is {record.status.value} "
-            f"({record.reason})"
-        )
+    configuration, result = _planned(record), study.result
     workload = stored_workload(result)
     if kind == "json":
         return workload.deployment(configuration, result.model_name)
@@ -74,6 +110,15 @@ def _configuration(study: Study, record: TrialRecord, kind: str) -> str:
         return yaml.safe_dump(document, sort_keys=False)
     platform = stored_platform(result, configuration.platform)
     return workload.framework_text(configuration, kind, platform)
+
+
+def _planned(record: TrialRecord) -> Configuration:
+    if record.configuration is None:
+        raise ConfigError(
+            f"configuration {record.number} has no plan: it is {record.status.value} "
+            f"({record.reason})"
+        )
+    return record.configuration
 
 
 def _changes(study: Study, record: TrialRecord, kind: str) -> str:

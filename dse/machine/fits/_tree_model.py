@@ -7,9 +7,9 @@ rest of the document (parents, statistics of the training, bookkeeping) is writt
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -60,7 +60,7 @@ def plain_json(content: bytes, features: int) -> bytes:
         },
         "version": [3, 0, 0],
     }
-    return json.dumps(document, separators=(",", ":")).encode("ascii")
+    return msgspec.json.encode(document)
 
 
 def _tree(number: int, tree: _Tree, features: int) -> dict[str, object]:

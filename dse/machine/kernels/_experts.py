@@ -109,8 +109,7 @@ def expert_features(
         value_s * columns,
         np.full(columns.shape, device.kernel_floor_s),
     )
-    reference_s = expert_reference_s(device, full, precision)
-    return np.log(np.column_stack(terms) / reference_s[:, None])
+    return _over(terms, expert_reference_s(device, full, precision))
 
 
 def expert_reference_s(
@@ -167,9 +166,9 @@ def exchange_features(device: DeviceSpec, sizes: Mapping[str, ArrayLike]) -> NDA
         Shape `(points, len(EXCHANGE_TERMS))`.
     """
     full = _broadcast(sizes, EXCHANGE_SIZES)
-    reference_s = exchange_reference_s(device, full)
-    floor_s = np.full(reference_s.shape, device.kernel_floor_s)
-    return np.log(np.column_stack((reference_s - floor_s, floor_s)) / reference_s[:, None])
+    copies_s = _copies_s(device, full)
+    floor_s = np.full(copies_s.shape, device.kernel_floor_s)
+    return _over((copies_s, floor_s), exchange_reference_s(device, full))
 
 
 def exchange_reference_s(
@@ -181,10 +180,7 @@ def exchange_reference_s(
         device: The device.
         sizes: As for :func:`exchange_features`.
     """
-    full = _broadcast(sizes, EXCHANGE_SIZES)
-    # Each token is read once and written once for each rank that needs it.
-    moved = 2.0 * full["tokens"] * full["hidden"] * (1.0 + full["copies"])
-    return device.kernel_floor_s + moved / device.memory_bandwidth_bytes_per_s
+    return device.kernel_floor_s + _copies_s(device, _broadcast(sizes, EXCHANGE_SIZES))
 
 
 def exchange_estimate(device: DeviceSpec, sizes: Mapping[str, ArrayLike]) -> Estimate | None:
@@ -216,6 +212,20 @@ def places_visited(experts: int, choices: int, places: int) -> float:
     """
     elsewhere, chosen = experts - experts // places, min(choices, experts)
     return places * (1.0 - math.comb(elsewhere, chosen) / math.comb(experts, chosen))
+
+
+def _copies_s(device: DeviceSpec, full: Sizes) -> NDArray[np.float64]:
+    """Each token is read once, and written once for each rank that needs it."""
+    moved = 2.0 * full["tokens"] * full["hidden"] * (1.0 + full["copies"])
+    return np.asarray(moved / device.memory_bandwidth_bytes_per_s)
+
+
+def _over(
+    terms: tuple[NDArray[np.float64], ...], reference_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the logarithms of terms over the reference; minus infinity where one is zero."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.column_stack(terms) / reference_s[:, None]))
 
 
 def _products_s(device: DeviceSpec, full: Sizes, precision: Precision) -> NDArray[np.float64]:

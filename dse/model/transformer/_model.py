@@ -61,6 +61,7 @@ class TransformerModel:
         mtp_modules: Modules after the last layer that predict one more token each: two norms, a
             projection of embedding and residual stream together, a layer like the last one, and
             the language head (MTP: DeepSeek-V3, arXiv 2412.19437, § 2.2).
+        of_modules: Whether its layers are such modules: one of :attr:`layer_models`.
     """
 
     name: str
@@ -90,6 +91,7 @@ class TransformerModel:
     latent: LatentAttention | None = None
     window: SlidingWindow | None = None
     mtp_modules: int = 0
+    of_modules: bool = False
 
     # --- layers ---------------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ class TransformerModel:
         """The model with all layers of one kind, for each kind of layer that it has.
 
         What is counted by layer (`layer_…`, `attention_…`, `ffn_…`) is right for these only. A
-        multi-token prediction module counts as a layer of its own kind, with `mtp_modules` 1.
+        multi-token prediction module counts as a layer of its own kind.
         """
         return (self,) if self.is_uniform else _layers_by_kind(self)[0]
 
@@ -132,6 +134,14 @@ class TransformerModel:
     def attention_width(self) -> int:
         """Columns of what attention gives, all heads together."""
         return self.heads * self.value_dim
+
+    @property
+    def attention_input_width(self) -> int:
+        """Columns that the matrices to heads take in: of the layer's input, or latent ones."""
+        latent = self.latent
+        if latent is None:
+            return self.hidden
+        return (latent.query_rank or self.hidden) + latent.kv_rank + latent.rope_dim
 
     @property
     def window_tokens(self) -> int:
@@ -193,7 +203,7 @@ class TransformerModel:
     def layer_matrix_parameters(self) -> int:
         """Weights of the matrices of one layer that every token visits; no experts."""
         router = 0 if self.experts is None else self.hidden * self.experts.count
-        module = 2 * self.hidden**2 * self.mtp_modules
+        module = 2 * self.hidden**2 if self.of_modules else 0
         block = self.hidden * (self.ffn_width + self.ffn_hidden)
         return self.attention_parameters + router + block + module
 
@@ -226,7 +236,7 @@ class TransformerModel:
         if self.latent is not None:
             width += self.latent.query_rank + self.latent.kv_rank
         # A module's norms are those of its two inputs and the one before its language head.
-        norms = (width + 3 * self.hidden * self.mtp_modules) * (2 if self.biases else 1)
+        norms = (width + 3 * self.hidden * self.of_modules) * (2 if self.biases else 1)
         outputs = self.qkv_width + self.ffn_width + 2 * self.hidden
         return norms + (outputs if self.biases else 0)
 
@@ -333,15 +343,15 @@ def _layers_by_kind(
 ) -> tuple[tuple[TransformerModel, ...], tuple[int, ...]]:
     """Returns a model for each kind of layer, and the kind of each layer."""
     found: dict[TransformerModel, int] = {}
-    modules = [(model.layers - 1, 1)] * model.mtp_modules
+    modules = [(model.layers - 1, True)] * model.mtp_modules
     kinds = [
         found.setdefault(_with_layers_like(model, layer, module), len(found))
-        for layer, module in [*((layer, 0) for layer in range(model.layers)), *modules]
+        for layer, module in [*((layer, False) for layer in range(model.layers)), *modules]
     ]
     return tuple(found), tuple(kinds)
 
 
-def _with_layers_like(model: TransformerModel, layer: int, module: int) -> TransformerModel:
+def _with_layers_like(model: TransformerModel, layer: int, module: bool) -> TransformerModel:
     """Returns the model with all layers like one of its own, or like a module after them."""
     experts, window, inner = model.experts, model.window, model.ffn_hidden
     if experts is not None and not experts.at(layer):
@@ -351,4 +361,4 @@ def _with_layers_like(model: TransformerModel, layer: int, module: int) -> Trans
     if window is not None:
         windowed = window.tokens < model.sequence_length and window.at(layer)
         window = SlidingWindow(window.tokens) if windowed else None
-    return replace(model, experts=experts, window=window, ffn_hidden=inner, mtp_modules=module)
+    return replace(model, experts=experts, window=window, ffn_hidden=inner, of_modules=module)

@@ -131,13 +131,13 @@ class Solved:
         required = goal.required_per_s(self.option.price_usd_per_hour)
         if not math.isfinite(required):
             return 0.0
+        fits = self.prediction.fit_probability if self.prediction.feasible else 1.0
+        most = 1.0 if math.isnan(fits) else fits
         if required <= 0:
-            return 1.0
+            return most
         slowest_s = self.option.global_batch_size / required * (1 + _ROUNDING)
         times_s = self.times_s or (self.prediction.iteration_time_s,)
-        fast_enough = bisect_right(times_s, slowest_s) / len(times_s)
-        fits = self.prediction.fit_probability if self.prediction.feasible else 1.0
-        return fast_enough if math.isnan(fits) else min(fast_enough, fits)
+        return min(most, bisect_right(times_s, slowest_s) / len(times_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.sharding.torchrec._conventions import OPTIMIZER_TYPES
 from dse.sharding.torchrec._document import (
     DmpCollection,
     LoadFactor,
@@ -17,6 +18,7 @@ from dse.sharding.torchrec._import import import_plan
 from dse.sharding.torchrec._objects import from_torchrec, to_torchrec
 
 __all__ = [
+    "OPTIMIZER_TYPES",
     "TORCHREC_MODULE",
     "DmpCollection",
     "LoadFactor",

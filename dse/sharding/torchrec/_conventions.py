@@ -11,15 +11,28 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from dse.model import Optimizer
 from dse.sharding._plan import ShardingType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dse.sharding._plan import TablePlan
     from dse.sharding._shards import TableShard
     from dse.sharding.torchrec._document import TorchRecParameter
 
+
+#: FBGEMM's name (`EmbOptimType`) of each update rule of tables.
+OPTIMIZER_TYPES: Mapping[Optimizer, str] = {
+    Optimizer.SGD: "EXACT_SGD",
+    Optimizer.ROWWISE_ADAGRAD: "EXACT_ROWWISE_ADAGRAD",
+    Optimizer.ADAGRAD: "EXACT_ADAGRAD",
+    Optimizer.ADAM: "ADAM",
+    Optimizer.PARTIAL_ROWWISE_ADAM: "PARTIAL_ROWWISE_ADAM",
+    Optimizer.LAMB: "LAMB",
+    Optimizer.PARTIAL_ROWWISE_LAMB: "PARTIAL_ROWWISE_LAMB",
+    Optimizer.LARS_SGD: "LARS_SGD",
+}
 
 #: Types that cut rows.
 _ROWS_ARE_CUT = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)

@@ -10,7 +10,13 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision, rank_group
 from dse.model import ModelDocument
-from dse.sharding import DmpCollection, ShardingType, plan_to_json, plan_to_torchrec
+from dse.sharding import (
+    TORCHREC_MODULE,
+    DmpCollection,
+    ShardingType,
+    plan_to_json,
+    plan_to_torchrec,
+)
 from dse.workload._launch import LaunchMode
 from dse.workload._workload import ModelWorkload
 from dse.workload.dlrm._chosen import chosen_constraints, chosen_wire, stored_model
@@ -24,6 +30,7 @@ from dse.workload.dlrm._parameters import (
     pipeline_name,
 )
 from dse.workload.dlrm._problem import WeightSync, make_problem
+from dse.workload.dlrm.deploy import torchrec_files
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
 from dse.workload.dlrm.program._wire import WireFormats
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from dse.sharding import TableConstraints
     from dse.workload._configuration import Configuration
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
+    from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
     from dse.workload.dlrm.program._programs import DlrmProgram
     from dse.workload.dlrm.program._software import DlrmRuntime
@@ -196,6 +204,29 @@ class DlrmWorkload(ModelWorkload):
         """Returns plan and formats for TorchRec; see :meth:`Workload.framework_text`."""
         if framework != "torchrec" or configuration.plan is None:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
+        return self._torchrec_plan(configuration, platform, TORCHREC_MODULE)
+
+    def framework_files(
+        self,
+        configuration: Configuration,
+        framework: str,
+        platform: Platform,
+        *,
+        module_path: str = "",
+        prediction: Prediction | None = None,
+    ) -> Mapping[str, str]:
+        """Returns plan, job and scripts for TorchRec; see :meth:`Workload.framework_files`."""
+        if framework != "torchrec" or configuration.plan is None:
+            return ModelWorkload.framework_files(self, configuration, framework, platform)
+        path = module_path or TORCHREC_MODULE
+        job = self.job(platform, dict(configuration.parameters)).with_plan(configuration.plan)
+        plan_text = self._torchrec_plan(configuration, platform, path)
+        return torchrec_files(job, plan_text, path, prediction)
+
+    def _torchrec_plan(
+        self, configuration: Configuration, platform: Platform, module_path: str
+    ) -> str:
+        assert configuration.plan is not None
         parameters = dict(configuration.parameters)
         program = DLRM_PROGRAMS[configuration.program or self.default_program]
         whole = platform.cluster(configuration.world_size)
@@ -216,6 +247,7 @@ class DlrmWorkload(ModelWorkload):
             self.model.tables,
             cluster.devices_per_node,
             "cpu" if platform.device.kind == "cpu" else "cuda",
+            module_path=module_path,
             devices_per_domain=cluster.devices_per_domain,
             qcomms=wire.qcomms(sequences=any(not table.pooled for table in self.tables)),
             groups=groups,

@@ -7,12 +7,14 @@ from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
+)
+from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
     ExpertDispatch,

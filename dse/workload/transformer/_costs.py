@@ -14,6 +14,7 @@ from dse.workload.transformer._layer_costs import (
     LAYER_TENSORS,
     LayerCosts,
     LayerKernels,
+    accumulation,
     layer_kernels,
     shards_gradients,
 )
@@ -122,13 +123,24 @@ class StepCosts:
 
     # --- passes ---------------------------------------------------------------------------------
 
+    def _end_sums(self, *, last: bool) -> list[Kernel]:
+        """Kernels that add gradients of embedding or head, if no product does."""
+        if self._software.fused_accumulation:
+            return []
+        return accumulation(self._problem, end_parameters(self._problem, last=last))
+
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
         jobs, work = self._problem.layer_jobs, LayerWork(self._problem)
         layers = [layer_kernels(job) for job in jobs]
         embedding, head = work.embedding(), work.head()
-        ends: list[Sequence[Kernel]] = [embedding.forward, embedding.backward]
-        ends += [head.forward, head.backward, work.head_weight_gradients()]
+        ends: list[Sequence[Kernel]] = [
+            embedding.forward,
+            [*embedding.backward, *self._end_sums(last=False)],
+            head.forward,
+            [*head.backward, *self._end_sums(last=True)],
+            work.head_weight_gradients(),
+        ]
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
         measured = times.measure([*ends, *(kernels for layer in layers for kernels in layer)])

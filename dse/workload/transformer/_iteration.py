@@ -137,19 +137,20 @@ def kernels_time_s(problem: TransformerJob) -> float:
         problem: What is trained, where and how; checked by the caller.
     """
     structure, costs = make_structure(problem), StepCosts(problem)
-    known: dict[Kind, float] = {}
-
-    def device_s(kind: Kind) -> float:
-        if kind not in known:
-            known[kind] = costs.of(kind).device_s
-        return known[kind]
+    known: dict[tuple[tuple[int, ...], tuple[int, ...], Pass], float] = {}
 
     def pass_s(stage: int, one: Pass) -> float:
-        parts = Counter(pass_parts(structure, stage, one))
-        return sum(
-            count * device_s(Kind(part.role, stage, one.chunk, part.layer))
-            for part, count in parts.items()
-        )
+        # Of chunks with the same layers only those at the ends differ.
+        ends = stage in (0, structure.pipeline - 1)
+        place = (stage, one.chunk) if ends else ()
+        key = (structure.chunk_kinds(stage, one.chunk), place, one._replace(chunk=0))
+        if key not in known:
+            parts = Counter(pass_parts(structure, stage, one))
+            known[key] = sum(
+                count * costs.of(Kind(part.role, stage, one.chunk, part.layer)).device_s
+                for part, count in parts.items()
+            )
+        return known[key]
 
     last = structure.micro_batches - 1
     # The passes of all micro-batches but the first and the last are the same.
@@ -170,7 +171,7 @@ def kernels_time_s(problem: TransformerJob) -> float:
         forth_s += pass_s(stage, Pass(False, 0, 0))
         back_s += pass_s(stage, Pass(True, 0, last))
     stages = range(structure.pipeline)
-    return longest_s + max(device_s(Kind(Role.OPTIMIZER, stage)) for stage in stages)
+    return longest_s + max(costs.of(Kind(Role.OPTIMIZER, stage)).device_s for stage in stages)
 
 
 def step_graph(

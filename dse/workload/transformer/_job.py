@@ -14,11 +14,8 @@ from dse.workload.transformer._iteration import kernels_time_s, step_iteration
 from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
 from dse.workload.transformer._offload import check_offload
 from dse.workload.transformer._recompute import recomputed_flops
+from dse.workload.transformer._runtimes import IDEAL_RUNTIME
 from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
-from dse.workload.transformer._types import (
-    IDEAL_RUNTIME,
-    TransformerRuntime,
-)
 from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
 
@@ -29,7 +26,11 @@ if TYPE_CHECKING:
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount
-    from dse.workload.transformer._types import ExpertDispatch, Parallelism
+    from dse.workload.transformer._types import (
+        ExpertDispatch,
+        Parallelism,
+        TransformerRuntime,
+    )
 
 
 @dataclass(frozen=True, slots=True)

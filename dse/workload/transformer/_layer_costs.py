@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
@@ -66,11 +67,18 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
         problem: What is trained, where and how; its layers are all alike.
     """
     work = LayerWork(problem)
-    module, sums = work.prediction_module(), _accumulation(problem)
+    split = problem.model.layer_matrix_parameters_of(problem.parallelism.tensor)
+    sums = accumulation(problem, split + _expert_parameters(problem))
+    module = work.prediction_module()
     apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
-        [*work.layer_forward(), *module.forward],
-        [*work.layer_backward(), *module.backward, *sums],
+        [*work.layer_forward(), *module.forward, *_copies(problem)],
+        [
+            *work.layer_backward(),
+            *module.backward,
+            *sums,
+            *_copies(problem, backward=True),
+        ],
         recomputed_kernels(problem, work),
         work.attention.core_forward(),
         work.attention.core_backward(),
@@ -78,19 +86,34 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     )
 
 
-def _accumulation(problem: TransformerJob) -> list[Kernel]:
-    """Kernels that add a layer's gradients to those of earlier passes."""
+def accumulation(problem: TransformerJob, parameters: float) -> list[Kernel]:
+    """Returns the kernels that add gradients to those of earlier passes.
+
+    Args:
+        problem: What is trained, where and how.
+        parameters: Those of a rank that the gradients belong to.
+    """
     parallelism = problem.parallelism
     each = shards_gradients(problem) and not parallelism.no_sync
     if problem.micro_batches == 1 or each:
         return []
-    split = problem.model.layer_matrix_parameters_of(parallelism.tensor)
-    split += _expert_parameters(problem)
     traffic = problem.gradient_bytes
     if not problem.software.fused_accumulation:
         # The new gradient is read, and the sum written once more than it is anyway.
         traffic += problem.gradient_bytes + problem.precision.value_bytes
-    return [Elementwise(split * traffic, 4)]
+    return [Elementwise(parameters * traffic, 4)]
+
+
+def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
+    """Kernels that copy gathered parameters, and gradients, out of and into their buffers."""
+    parallelism = problem.parallelism
+    sharded = parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS
+    if not (sharded and problem.software.copies_parameters):
+        return []
+    value = problem.precision.value_bytes
+    traffic = 2 * value + (value + problem.gradient_bytes if backward else 0)
+    parameters = layer_parameters(problem) + _expert_parameters(problem)
+    return [Elementwise(parameters * traffic, 2 if backward else 1)]
 
 
 def shards_gradients(problem: TransformerJob) -> bool:
@@ -224,7 +247,8 @@ class LayerCosts:
     def _collectives(self, *, backward: bool) -> Cost:
         """Returns the host's time for a layer's collectives of tensor parallelism.
 
-        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up.
+        Each waits for the slowest rank, so what ranks lose, at times of their own, adds up; so do
+        messages of a ring from node to node.
         """
         spread, software = self._parallelism, self._software
         if spread.tensor == 1:
@@ -236,8 +260,8 @@ class LayerCosts:
         each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
         if spread.pipeline > 1 and spread.world_size > domain_size:
             each_s += spread.tensor * software.delay_beside_stages_s
-        if spread.tensor > domain_size:
-            each_s += spread.tensor * software.delay_between_nodes_s
+        nodes = math.ceil(spread.tensor / domain_size)
+        each_s += (nodes - 1) * software.delay_between_nodes_s
         return Cost(dispatch_s=count * each_s)
 
     def _beside(self, role: Role) -> Cost:

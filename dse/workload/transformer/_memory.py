@@ -84,7 +84,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         # Latent columns as their norms and as the products up take them in.
         shared += rows * model.latent.width * (value + operand)
     # Both inputs of a multi-token prediction module, before and after their norms.
-    shared += 2 * model.mtp_modules * rows * hidden * (value + operand)
+    shared += 2 * model.of_modules * rows * hidden * (value + operand)
     block = tokens * (value * inner + operand * model.ffn_hidden) / tensor
     experts, activated_rows = _expert_activation_bytes(problem)
     if problem.precision.is_low:
@@ -120,7 +120,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
 def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     """Returns what experts keep, and what of that the output of their activation is.
 
-    It is their input, both sides of the activation, and their output.
+    It is their input, both sides of the activation, and their output if it is weighed by itself.
     """
     model, experts = problem.model, problem.model.experts
     if experts is None:
@@ -131,7 +131,9 @@ def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     if model.gated_ffn and not problem.software.fused_elementwise:
         kept += value
     inner = experts.ffn_hidden / problem.parallelism.expert_shards
-    return rows * (kept * inner + (operand + value) * model.hidden), rows * operand * inner
+    # Fused kernels weigh rows by their scores in the activation: no output is needed again.
+    output = 0 if problem.software.fused_elementwise else value
+    return rows * (kept * inner + (operand + output) * model.hidden), rows * operand * inner
 
 
 def end_parameters(problem: TransformerJob, *, last: bool) -> float:
@@ -243,7 +245,9 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         # sharded ones while they are gathered.
         casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
         if sharding is DataSharding.PARAMETERS:
-            casts *= min(1.0, _GATHERED_LAYERS / max(1, problem.stage_layers(stage)))
+            casts *= min(
+                1.0, _gathered_layers(problem, stage) / max(1, problem.stage_layers(stage))
+            )
         weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
     buffers = _buffers_bytes(problem, stage)
@@ -396,13 +400,17 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
         rest = end_parameters(problem, last=False) if first else 0.0
         rest += end_parameters(problem, last=True) if last else 0.0
         # Gathered layers and root, and one unreduced gradient of the larger of both.
-        gathered = _GATHERED_LAYERS
-        if not parallelism.reshard_after_forward:
-            gathered = problem.stage_layers(stage)
-        total += value * (gathered * layer + rest)
+        total += value * (_gathered_layers(problem, stage) * layer + rest)
         if not parallelism.no_sync:
             total += problem.gradient_bytes * max(layer, rest)
     return total
+
+
+def _gathered_layers(problem: TransformerJob, stage: int) -> int:
+    """Returns how many layers of sharded parameters a stage holds gathered at once."""
+    if problem.parallelism.reshard_after_forward:
+        return _GATHERED_LAYERS
+    return problem.stage_layers(stage)
 
 
 def _context_buffer_bytes(problem: TransformerJob, tokens: float) -> float:

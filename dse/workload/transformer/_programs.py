@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.transformer._types import (
+from dse.workload.transformer._runtimes import (
     COMPOSER,
-    EAGER_CALLS,
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
+    MEGATRON_DEEPSPEED,
     NANOTRON,
     ROUTER_KERNELS,
-    TransformerRuntime,
+    TORCHTITAN,
+    TORCHTITAN_EAGER,
 )
+from dse.workload.transformer._types import EAGER_CALLS, TransformerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +63,7 @@ _PROGRAMS = (
         description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
         origin="Like `megatron`",
         fitted=(_CALLS,),
-        software=MEGATRON,
+        software=MEGATRON_DEEPSPEED,
     ),
     TransformerProgram(
         name="nemo",
@@ -100,6 +102,23 @@ _PROGRAMS = (
             FittedValue("kept_share", NANOTRON.kept_share, _PEAKS),
         ),
         software=NANOTRON,
+    ),
+    TransformerProgram(
+        name="torchtitan",
+        description="torchtitan with FSDP2 and torch.compile of each layer",
+        origin=(
+            "Read: gradients are reduced in four bytes beside the backward pass; collectives of "
+            "tensor parallelism overlap with nothing; attention is FlashAttention-2. Counted: "
+            "bytes of an update. Assumed: compiled code is one call a kernel"
+        ),
+        software=TORCHTITAN,
+    ),
+    TransformerProgram(
+        name="torchtitan_eager",
+        description="torchtitan with FSDP2, without torch.compile",
+        origin="Like `torchtitan`, with separate elementwise kernels and PyTorch's loss",
+        fitted=(_CALLS,),
+        software=TORCHTITAN_EAGER,
     ),
     TransformerProgram(
         name="composer",

@@ -61,7 +61,8 @@ def layers_by_chunk(
 
     All have the same number where that is possible. Else the embedding and the loss count as a
     layer each, so that the first and the last chunk have one less, or the loss alone does
-    (Megatron-Core's `account_for_embedding_in_pipeline_split` and `…_loss_…`); else the last chunk
+    (Megatron-Core's `account_for_embedding_in_pipeline_split` and `…_loss_…`), which may leave
+    them no layer at all (Llama 3, arXiv 2407.21783, § 3.3.2); else the last chunk
     has what the others leave over (`decoder_last_pipeline_num_layers`). The last is preferred
     where multi-token prediction modules follow the last layer.
 
@@ -77,14 +78,16 @@ def layers_by_chunk(
     chunks = pipeline * interleave
     each = -(-layers // chunks)
     with_rest = [each] * (chunks - 1) + [layers - each * (chunks - 1)]
-    counted = [
-        _counted_ends(layers, chunks, first, last)
+    equal, *counted = [
+        (_counted_ends(layers, chunks, first, last), first, last)
         for first, last in ((0, 0), (1, 1 + modules), (0, 1 + modules))
     ]
-    choices = [counted[0], with_rest, *counted[1:]] if modules else [*counted, with_rest]
-    for found in choices:
+    rest = (with_rest, 0, 0)
+    for found, first, last in (equal, rest, *counted) if modules else (equal, *counted, rest):
         found[-1] += modules
-        if sum(found) == layers + modules and min(found) > 0:
+        # With what counts as a layer, no chunk is empty.
+        ends = (found[0] + first, found[-1] + last)
+        if sum(found) == layers + modules and min((*ends, *found[1:-1])) > 0:
             return tuple(found)
     return ()
 

@@ -50,22 +50,30 @@ class Transfers:
     def _activation_bytes(self) -> float:
         return float(self._value * self._tokens * self._model.hidden)
 
+    @property
+    def _input_bytes(self) -> tuple[float, ...]:
+        """What the first matrices take in of each block that tensor parallelism splits.
+
+        That is the feed-forward block beside attention; experts exchange rows instead.
+        """
+        attention = float(self._value * self._tokens * self._model.attention_input_width)
+        return (attention, self._activation_bytes) if self._model.ffn_hidden else (attention,)
+
     # --- the model ------------------------------------------------------------------------------
 
-    @property
-    def _blocks(self) -> int:
-        """Blocks of a layer that tensor parallelism splits; experts exchange rows instead."""
-        return 2 if self._model.ffn_hidden else 1
-
-    def _block_sum(self) -> Cost:
-        """One sum of a block's output over tensor-parallel ranks."""
-        group, size = self._groups.tensor, self._activation_bytes
+    def _sum(self, summed_bytes: float, gathered_bytes: float) -> Cost:
+        """One sum over tensor-parallel ranks; sequence parallelism scatters it and gathers."""
+        group = self._groups.tensor
         if not self._parallelism.sequence_parallel:
-            return self._transfer(CollectiveOp.ALL_REDUCE, size, group)
+            return self._transfer(CollectiveOp.ALL_REDUCE, summed_bytes, group)
         return total_cost(
-            self._transfer(CollectiveOp.REDUCE_SCATTER, size, group),
-            self._transfer(CollectiveOp.ALL_GATHER, size, group),
+            self._transfer(CollectiveOp.REDUCE_SCATTER, summed_bytes, group),
+            self._transfer(CollectiveOp.ALL_GATHER, gathered_bytes, group),
         )
+
+    def _forward_sums(self) -> list[Cost]:
+        """The sum of each block's output, with the gather of its input."""
+        return [self._sum(self._activation_bytes, size) for size in self._input_bytes]
 
     def tensor_forward(self, products_s: float) -> Cost:
         """Returns what the blocks' sums add to a layer's forward pass.
@@ -73,7 +81,7 @@ class Transfers:
         Args:
             products_s: Time of the layer's products, which the transfers may overlap.
         """
-        return self._by_parts(total_cost(*[self._block_sum()] * self._blocks), products_s)
+        return self._by_parts(total_cost(*self._forward_sums()), products_s)
 
     def tensor_recomputed(self, products_s: float) -> Cost:
         """Returns what they add to a repeated forward pass; nothing needs the last one's result.
@@ -81,9 +89,9 @@ class Transfers:
         Args:
             products_s: Time of the layer's products in a forward pass.
         """
-        repeated = 1 if self._software.stops_recomputing_early else self._blocks
-        sums = total_cost(*[self._block_sum()] * repeated)
-        return self._by_parts(sums, products_s * repeated / self._blocks)
+        sums = self._forward_sums()
+        repeated = 1 if self._software.stops_recomputing_early else len(sums)
+        return self._by_parts(total_cost(*sums[:repeated]), products_s * repeated / len(sums))
 
     def _by_parts(self, transfer: Cost, products_s: float) -> Cost:
         """Returns what a transfer adds to products that work on its parts one after the other.
@@ -110,11 +118,12 @@ class Transfers:
             weight_gradients_s: Time of the products that make gradients of weights, which overlap
                 with what can be hidden.
         """
-        visible, hideable = Cost(), total_cost(*[self._block_sum()] * self._blocks)
+        inputs = self._input_bytes
+        visible, hideable = Cost(), total_cost(*(self._sum(size, size) for size in inputs))
         if self._parallelism.sequence_parallel:
             group, size = self._groups.tensor, self._activation_bytes
             gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
-            gathers = total_cost(*[gather] * self._blocks)
+            gathers = total_cost(*[gather] * len(inputs))
             # The other half of the products takes these gradients in.
             visible = self._by_parts(gathers, weight_gradients_s)
         if self._software.overlap_tensor:
@@ -127,12 +136,9 @@ class Transfers:
         Args:
             products_s: Time of the products that make them.
         """
-        group, size = self._groups.tensor, self._activation_bytes
-        if not self._parallelism.sequence_parallel:
-            return total_cost(*[self._block_sum()] * self._blocks)
-        ops = (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
-        moved = [self._transfer(op, size, group) for op in ops]
-        return self._by_parts(total_cost(*moved * self._blocks), products_s)
+        outputs = self._activation_bytes
+        sums = total_cost(*(self._sum(size, outputs) for size in self._input_bytes))
+        return self._by_parts(sums, products_s)
 
     def tensor_weight_gradients(self, products_s: float) -> Cost:
         """Returns what the gather of the blocks' inputs adds to their weights' gradients.
@@ -142,9 +148,8 @@ class Transfers:
         """
         if not self._parallelism.sequence_parallel:
             return Cost()
-        group, size = self._groups.tensor, self._activation_bytes
-        gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
-        gathers = total_cost(*[gather] * self._blocks)
+        op, group = CollectiveOp.ALL_GATHER, self._groups.tensor
+        gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
         return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
 
     # --- context --------------------------------------------------------------------------------

@@ -281,16 +281,6 @@ class Parallelism:
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
 EAGER_CALLS = 3.25
 
-#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
-#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
-#: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
-ROUTER_KERNELS = 53.0
-
-#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
-#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
-#: the 79 GiB of an H100, context and communicators included, so it is small.
-_FRAGMENTED = 0.02
-
 
 @dataclass(frozen=True, slots=True)
 class TransformerRuntime:
@@ -329,11 +319,14 @@ class TransformerRuntime:
             what divides the product next to it; zero where those per kernel include them.
         delay_beside_stages_s: Time that each rank loses at each such collective while stages on
             other nodes send to each other.
-        delay_between_nodes_s: The same where ranks of the collective are on several nodes.
+        delay_between_nodes_s: Time lost at each such collective for every node but one that it
+            spans: of a ring, one message after the other goes from node to node.
         host_waits_for_stages: The host synchronises with the device whenever a stage has
             received its input, so launches cannot run ahead of transfers between stages.
         balances_stages: Stages share the arithmetic of layers and logits; else the layers.
         tensors_apart: Gradients and updated parameters of replicas are sent tensor by tensor.
+        copies_parameters: Gathered parameters are copied from the buffer of their collective to
+            tensors, and gradients, in their own precision, to that of theirs.
         kept_share: Bytes of activations that are held over those that the backward pass needs:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
@@ -374,6 +367,7 @@ class TransformerRuntime:
     host_waits_for_stages: bool = False
     balances_stages: bool = False
     tensors_apart: bool = False
+    copies_parameters: bool = False
     kept_share: float = 1.0
     whole_sequence_buffers: int = 1
     copies_logits: bool = False
@@ -381,78 +375,3 @@ class TransformerRuntime:
     fragmented_share: float = 0.0
     spread: float = 0.025
     expert_spread: float = 0.0
-
-
-#: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
-#: updates weight and two moments (24) and writes the weight in its precision (2).
-IDEAL_RUNTIME = TransformerRuntime(gradient_bytes=2, optimizer_traffic_bytes=28.0)
-
-#: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
-#: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
-#: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
-#: moments (28), and copies the weight back to its precision (6).
-MEGATRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    stops_recomputing_early=False,
-    gradient_bytes=2,
-    sums_bf16_in_fp32=True,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    host_waits_for_stages=True,
-    fragmented_share=_FRAGMENTED,
-)
-
-#: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
-#: in two bytes during the backward pass; norms, activations and the loss are fused. An update
-#: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
-#: writes the weight in its precision (2).
-MEGATRON_CORE = TransformerRuntime(
-    gradient_bytes=2,
-    optimizer_traffic_bytes=30.0,
-    flash_kernel=FlashKernel.CURRENT,
-    expert_dispatch=ExpertDispatch.DEDUPLICATED,
-    fused_experts=False,
-    router_kernels=ROUTER_KERNELS,
-    expert_spread=0.175,
-)
-
-#: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
-#: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
-#: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
-COMPOSER = TransformerRuntime(
-    fused_elementwise=False,
-    loss=LossKernels.TORCH,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=80.0,
-    flash_kernel=FlashKernel.TRITON,
-)
-
-
-#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
-#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
-#: and copies the weight back to its precision (6).
-NANOTRON = TransformerRuntime(
-    overlap_gradients=False,
-    overlap_tensor_products=False,
-    overlap_pipeline=False,
-    fused_elementwise=False,
-    fused_accumulation=False,
-    loss=LossKernels.SPLIT_VOCABULARY,
-    gradient_bytes=4,
-    optimizer_traffic_bytes=60.0,
-    flash_kernel=FlashKernel.FLASH2,
-    calls_per_collective=14.3,
-    delay_beside_stages_s=210e-6,
-    delay_between_nodes_s=26e-6,
-    host_waits_for_stages=True,
-    balances_stages=True,
-    tensors_apart=True,
-    kept_share=1.2,
-    whole_sequence_buffers=4,
-    copies_logits=True,
-    gradient_buckets=True,
-    fragmented_share=_FRAGMENTED,
-)

@@ -37,11 +37,13 @@ def _degrees(parallelism: Parallelism) -> Iterator[str]:
         ("context", parallelism.context),
         ("data", parallelism.data),
         ("expert", parallelism.expert),
-        ("expert tensor", parallelism.expert_tensor or 1),
     )
     product = " × ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     if product:
         yield product
+    if parallelism.expert_shards != parallelism.tensor:
+        shards = parallelism.expert_shards
+        yield "whole experts" if shards == 1 else f"experts over {shards} ranks"
     if parallelism.expert_dispatch is not None:
         yield f"{parallelism.expert_dispatch} dispatch"
     if parallelism.interleave > 1:

@@ -117,7 +117,7 @@ class LayerWork:
         made += self._bias_gradients()
         if self.experts is not None:
             made += self.experts.weight_gradients()
-        if self._model.mtp_modules:
+        if self._model.of_modules:
             m, n, k = self._joined()
             made += [self._product(k, n, m), *self.head_weight_gradients()]
         return made
@@ -231,7 +231,7 @@ class LayerWork:
         language head predicts from it.
         """
         model = self._model
-        if not model.mtp_modules:
+        if not model.of_modules:
             return Work((), ())
         m, n, k = self._joined()
         norms = Elementwise((3 + 2) * self._value * model.hidden * self._rows, 2)

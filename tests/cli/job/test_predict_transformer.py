@@ -151,6 +151,8 @@ def test_what_does_not_fit_is_predicted_and_says_so():
         (("--tensor", "3"), "tensor 3 × pipeline 1 × context 1 = 3 does not divide 16"),
         (("--pipeline", "16", "--interleave", "2"), "does not divide"),
         (("--recompute", "some"), "--recompute: expected one of `none`, `selective`, `full`"),
+        (("--recompute-modules", "mpl"), "--recompute-modules: expected one or several of"),
+        (("--offload-layers", "4"), "use activations or all"),
         (("--data-sharding", "fsdp"), "--data-sharding: expected one of `none`, `zero1`"),
         (("--sequence-parallel",), "use tensor > 1"),
         (("--versus", "tensor=0"), "tensor: expected a whole number from 1, found `0`"),
@@ -183,3 +185,24 @@ def test_a_recommendation_model_has_no_parallelism_of_transformers(arguments):
         run(*arguments, model="dlrm_dcnv2")
     option = arguments[0].replace("--no-", "--")
     assert f"{option}: not for `dlrm_dcnv2`, which is a recommendation model" in str(caught.value)
+
+
+def test_recomputation_of_layers_and_offload_are_options():
+    options = ("--tensor", "8", "--program", "megatron")
+    chosen = ("--recompute", "full", "--recompute-layers", "12", "--offload", "all")
+    plain, found = answer(*options), answer(*options, *chosen)
+    spread = found["parallelism"]
+    assert (spread["recompute_layers"], spread["offload"]) == (12, "all")
+    stage = found["stages"][0]
+    assert stage["host_memory_bytes"] > 0 == plain["stages"][0]["host_memory_bytes"]
+    assert stage["memory"]["optimizer_bytes"] == 0
+    assert stage["memory_bytes"] < plain["stages"][0]["memory_bytes"]
+    assert sum(stage["memory"].values()) == pytest.approx(stage["memory_bytes"])
+    assert found["iteration_time_s"] > plain["iteration_time_s"]
+    assert 0.5 < found["fit_probability"] <= 1.0
+
+
+def test_modules_are_joined_in_a_fixed_order():
+    chosen = ("--recompute", "selective", "--recompute-modules", "mlp+layernorm")
+    found = answer("--tensor", "8", *chosen)
+    assert found["parallelism"]["recompute_modules"] == ["layernorm", "mlp"]

@@ -94,6 +94,14 @@ def test_exchanges_are_known_where_they_were_measured():
     assert float(found.time_s) == pytest.approx(by_hand + 20 * DEVICE.kernel_floor_s)
 
 
+def test_an_exchange_on_a_device_without_limits_takes_its_launch():
+    measured = with_curve("expert_exchange", EXCHANGE_SIZES, EXCHANGE_TERMS, (8.0, 20.0))
+    free = replace(measured, memory_bandwidth_bytes_per_s=1e60)
+    found = exchange_estimate(free, {"tokens": 1000, "hidden": 2048, "copies": 3.0})
+    assert found is not None
+    assert float(found.time_s) == pytest.approx(20 * DEVICE.kernel_floor_s)
+
+
 def test_places_that_a_token_visits():
     # Of two experts in two places: one that it visits is in one place.
     assert places_visited(2, 1, 2) == pytest.approx(1.0)

@@ -133,6 +133,11 @@ PARAMETERS = {
         ("qwen3_235b_a22b", 235.1, 22.2),
         ("mixtral_8x7b", 46.7, 12.9),
         ("gpt_oss_120b", 116.8, 5.7),
+        # The embedding counts here as active.
+        ("kimi_k2", 1026.4, 32.9),
+        ("llama4_maverick", 400.7, 17.2),
+        ("qwen3_32b", 32.8, 32.8),
+        ("gemma3_27b", 25.6 + 1.41, 25.6 + 1.41),
     ],
 )
 def test_parameters_of_shipped_mixtures(name, billions, active):
@@ -164,6 +169,38 @@ def test_heads_may_be_wider_than_the_model_together():
     # Queries, keys and values; the projection; two matrices of 8 × 32.
     assert model.layer_matrix_parameters == 8 * 20 + 12 * 8 + 2 * 8 * 32
     assert model.layer_flops_per_sample == 2 * 6 * model.layer_matrix_parameters + 4 * 36 * 12
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("latent_attention: {kv_rank: 4, rope_dim: 2, value_dim: 2}", "head_dim: with latent"),
+        (
+            "head_dim: 4\nlatent_attention: {kv_rank: 4, rope_dim: 4, value_dim: 2}",
+            "more than the 4 with the position",
+        ),
+        (
+            "head_dim: 4\nkv_heads: 2\nlatent_attention: {kv_rank: 4, rope_dim: 2, value_dim: 2}",
+            "kv_heads: with latent attention",
+        ),
+        ("sliding_window: {tokens: 4}\nattention: unfused", "sliding_window: modelled for"),
+        ("sliding_window: {tokens: 4, full_every: 1}", "full_every: expected at least 2"),
+        ("experts: {count: 4, active: 2, ffn_hidden: 8, first_dense: 9}", "none of the"),
+    ],
+)
+def test_parts_of_layers_that_cannot_be(block, expected):
+    assert expected in problems(TEXT + block + "\n")[0]
+
+
+def test_layers_without_experts_have_a_width_of_their_own():
+    block = "experts: {count: 4, active: 2, ffn_hidden: 16, first_dense: 1}\nffn_hidden: 24\n"
+    model = read(TEXT + block + "biases: false\n")
+    dense, sparse = model.layer_models
+    assert (dense.ffn_hidden, sparse.ffn_hidden, model.layer_kinds[0]) == (24, 0, 0)
+    assert model.parameter_count - model.embedding_parameters - model.head_parameters == (
+        dense.layer_parameters
+        + (model.layers - 1) * (sparse.layer_parameters + sparse.layer_expert_parameters)
+    )
 
 
 def test_parameters_of_gpt2_with_its_own_vocabulary():

@@ -28,7 +28,7 @@ from dse.search.recommend import (
     recommend,
     recommendation,
 )
-from dse.workload import load_workload
+from dse.workload import MemoryAccount, load_workload
 from dse.workload.transformer import TransformerWorkload
 
 PLATFORMS = ("h100_sxm", "v100_dgx1")
@@ -278,6 +278,21 @@ def test_probabilities_and_confidence():
     for confidence, verdict in ((0.75, Verdict.MEETS), (0.76, Verdict.UNDECIDED)):
         (judged,) = judge_options(bench, [only], Target(1e6 / 1.05), confidence=confidence)
         assert judged.verdict is verdict
+    # What may not fit is no surer than that it fits: one standard deviation below the limit.
+    account = MemoryAccount((("all", 1e9),), spread=0.1)
+    limit_bytes = 1e9 * math.exp(0.1)
+    tight = replace(
+        solved,
+        prediction=replace(
+            solved.prediction,
+            feasible=True,
+            memory=(account,),
+            usable_memory_bytes=limit_bytes,
+        ),
+    )
+    assert tight.probability(Target(1e6 / 1.2)) == pytest.approx(0.8413, abs=1e-4)
+    assert tight.probability(HourlyBudget(10.0)) == pytest.approx(0.8413, abs=1e-4)
+    assert tight.probability(Target(1e6)) == 0.5
     # Without drawn times the expected one decides.
     blunt = replace(solved, times_s=())
     assert blunt.probability(Target(1e6)) == 1.0

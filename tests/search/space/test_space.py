@@ -116,3 +116,30 @@ def test_unknown_space():
 def test_samplers_by_name():
     names = {"auto", "nsga2", "tpe", "gp", "random", "grid"}
     assert {name.value for name in SamplerName} == names
+
+
+def test_parts_to_recompute_have_one_form(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        """
+schema_version: 1
+name: parts
+workload: {model: gpt_22b}
+parameters:
+  platform: a100_sxm_80
+  world_size: 8
+  global_batch_size: 16
+  recompute: selective
+  recompute_modules: [mlp+layernorm, layernorm+mlp, core_attn]
+  recompute_layers: [0, 4]
+objectives:
+  - {metric: throughput_tokens_per_s, direction: maximize}
+constraints:
+  - {metric: fit_probability, at_least: 90 %}
+"""
+    )
+    space = load_space(path)
+    choices = {parameter.name: parameter.choices for parameter in space.parameters}
+    assert choices["recompute_modules"] == ("layernorm+mlp", "core_attn")
+    assert choices["recompute_layers"] == (0, 4)
+    assert space.constraints[0].at_least == 0.9

@@ -185,6 +185,13 @@ def test_ideal_experts_take_few_kernels():
     assert launches(ExpertWork(ideal).forward()) < launches(ExpertWork(job()).forward()) - 40
 
 
+def test_no_program_has_faster_experts_than_ideal():
+    for expert in (1, 8):
+        asked = job(expert=expert)
+        ideal = predict_job(replace(asked, software=IDEAL_RUNTIME))
+        assert ideal.iteration_time_s < predict_job(asked).iteration_time_s
+
+
 # --- how uneven the routing is ---------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.machine import Precision
+from dse.machine.collectives import CollectiveOp, Group, collective_estimate
 from dse.machine.platforms import load_platform
 from dse.model import LatentAttention, MixtureOfExperts, SlidingWindow, load_model
 from dse.workload import predict_job
@@ -21,6 +22,7 @@ from dse.workload.transformer import (
     stage_memory,
 )
 from dse.workload.transformer._operators import Attention, Product
+from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._work import LayerWork
 
 H100 = load_platform("h100_sxm")
@@ -127,6 +129,24 @@ def test_ranks_replicate_projections_to_latent_columns():
     assert split == (whole - down) / 4 + down
 
 
+def test_tensor_parallel_ranks_exchange_latent_columns():
+    # Backward the gradient of each input is scattered, and the input gathered again.
+    plain = replace(DENSE, heads=16, kv_heads=16, head_dim=192)
+    spread = {"tensor": 8, "data": 1, "sequence_parallel": True}
+    transfers = [
+        Transfers(job(model, **spread), 4096) for model in (plain, replace(plain, latent=LATENT))
+    ]
+    wide, narrow = (one.tensor_backward(0.0).inside_s for one in transfers)
+    asked = job(plain, **spread)
+    sizes = [2.0 * 4096 * columns for columns in (4096, 1536 + 512 + 64)]
+    gathered, scattered = (
+        [float(collective_estimate(asked.cluster, op, size, Group(1, 8)).time_s) for size in sizes]
+        for op in (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
+    )
+    saved_s = gathered[0] - gathered[1] + scattered[0] - scattered[1]
+    assert wide - narrow == pytest.approx(saved_s)
+
+
 # --- windows -------------------------------------------------------------------------------------
 
 
@@ -175,6 +195,21 @@ def test_a_module_is_one_more_layer_with_a_head(spread):
     ahead = replace(DENSE, mtp_modules=1)
     longer = time_s(replace(DENSE, layers=5), **spread) if "pipeline" not in spread else 0.0
     assert time_s(ahead, **spread) > max(longer, time_s(DENSE, **spread))
+
+
+def test_choices_of_layers_count_those_of_the_whole_model():
+    # Without its module the model could not be divided into four chunks.
+    ahead = replace(DENSE, layers=9, mtp_modules=1)
+    spread = {"data": 2, "pipeline": 4, "recompute": Recompute.FULL}
+    none, some, every = (
+        time_s(ahead, **choice)
+        for choice in (
+            {**spread, "recompute": Recompute.NONE},
+            spread | {"recompute_layers": 1},
+            spread,
+        )
+    )
+    assert none < some < every
 
 
 def test_parameters_of_a_module():

@@ -64,8 +64,11 @@ def by_role(seconds):
         (7, 2, 2, (2, 2, 2, 1)),  # the loss alone
         (11, 4, 1, (3, 3, 3, 2)),  # the last chunk has the rest
         (9, 4, 1, ()),
-        (2, 4, 1, ()),  # a chunk without any layer
+        (2, 4, 1, (0, 1, 1, 0)),  # the embedding, and the loss, as the only layer of a chunk
+        (3, 4, 1, (1, 1, 1, 0)),
+        (1, 4, 1, ()),
         (126, 8, 8, (1, *[2] * 62, 1)),  # Llama 3.1 405B
+        (126, 16, 8, (0, *[1] * 126, 0)),  # as it was trained
     ],
 )
 def test_layers_of_chunks(layers, pipeline, interleave, expected):

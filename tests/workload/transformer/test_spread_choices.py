@@ -16,6 +16,7 @@ from dse.model import load_model
 from dse.workload import load_workload, predict_job
 from dse.workload.transformer import (
     COMPOSER,
+    DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
     ContextExchange,
@@ -24,6 +25,7 @@ from dse.workload.transformer import (
     Recompute,
     Schedule,
     TransformerJob,
+    TransformerParameters,
     TransformerRuntime,
     stage_memory,
 )
@@ -269,6 +271,47 @@ def test_gradients_are_reduced_in_the_precision_that_is_asked_for():
         assert gradient_bytes("bf16", **given) == gradient_bytes("fp16", **given) == 4
     with pytest.raises(ConfigError, match="fp16"):
         gradient_bytes("fp16", gradient_reduction_precision="bf16")
+
+
+# --- spaces --------------------------------------------------------------------------------------
+
+
+def test_spaces_say_all_choices_and_have_none_by_default():
+    given = {"platform": "h100_sxm", "world_size": 8, "global_batch_size": 8}
+    chosen = {
+        "context_exchange": ("ring", "ulysses"),
+        "schedule": ("1f1b", "zero_bubble"),
+        "sharding_degree": (4, 8),
+        "reshard_after_forward": (True, False),
+        "no_sync": (False, True),
+        "gradient_reduction_precision": ("bf16", "fp32"),
+    }
+    plain = {one.name for one in TransformerParameters.model_validate(given).expand()}
+    assert not plain & set(chosen)
+    lists = {name: list(values) for name, values in chosen.items()}
+    block = TransformerParameters.model_validate({**given, **lists})
+    found = {one.name: one.choices for one in block.expand()}
+    assert {name: found[name] for name in chosen} == chosen
+
+
+def test_stages_without_a_layer_are_reached_from_parameters():
+    # Llama 3 405B as it was trained: chunks of a layer, with embedding and loss as two more.
+    parameters = {
+        "world_size": 128,
+        "global_batch_size": 16,
+        "tensor": 8,
+        "pipeline": 16,
+        "interleave": 8,
+        "sequence_parallel": True,
+    }
+    job = load_workload("llama31_405b").job(load_platform("h100_sxm"), parameters)
+    job.check()
+    assert job.layers_by_chunk == (0, *[1] * 126, 0)
+    words = DEPLOY_FORMATS["megatron"].write(job).splitlines()
+    assert {
+        "--account-for-embedding-in-pipeline-split",
+        "--account-for-loss-in-pipeline-split",
+    } <= set(words)
 
 
 # --- all of them ---------------------------------------------------------------------------------

@@ -205,3 +205,12 @@ def test_differences_are_stated_in_the_head():
 def test_what_torchtitan_does_not_have_is_refused(wrong):
     with pytest.raises(ConfigError):
         titan(**wrong)
+
+
+def test_every_nth_layer_is_recomputed():
+    # Llama 3 8B has 32 layers: 8 of them are every fourth.
+    chosen = {"recompute": Recompute.FULL, "recompute_layers": 8}
+    found = titan(data=8, data_sharding=ZERO3, **chosen)["activation_checkpoint"]
+    assert (found["mode"], found["selective_ac_option"]) == ("selective", "4")
+    with pytest.raises(ConfigError):
+        titan(data=8, data_sharding=ZERO3, **(chosen | {"recompute_layers": 5}))

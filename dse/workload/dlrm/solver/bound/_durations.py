@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._choices import Choices
 
 
-#: Passes that drop points between their neighbours, before the rest is scanned one by one.
-_PASSES = 12
-
-
 #: Samples of a curve over bytes, most of them near plans of whole tables: points up to an eighth
 #: of those bytes, up to half, up to all, and beyond.
 _GRID_POINTS: tuple[int, ...] = (150, 200, 550, 120)
@@ -71,36 +67,13 @@ class Envelope:
 
 def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:
     """Returns the points on the lower convex hull of points in ascending order of `x`."""
-    left = np.arange(len(x))
-    for _ in range(_PASSES):
-        # A point that is not below the line through its neighbours cannot be a corner.
-        x_left, y_left = x[left], y[left]
-        turns = (x_left[1:-1] - x_left[:-2]) * (y_left[2:] - y_left[:-2]) - (
-            y_left[1:-1] - y_left[:-2]
-        ) * (x_left[2:] - x_left[:-2])
-        below = np.ones(len(left), dtype=bool)
-        below[1:-1] = turns > 0
-        if below.all():
-            return left
-        left = left[below]
-    return left[_scanned(x[left].tolist(), y[left].tolist())]
+    from scipy.optimize import isotonic_regression
 
-
-def _scanned(x: list[float], y: list[float]) -> NDArray[np.int64]:
-    """Returns the points on the lower convex hull, by a scan."""
-    # Lists, because access to single elements of arrays costs ten times as much.
-    hull: list[int] = []
-    for point, (right, high) in enumerate(zip(x, y, strict=True)):
-        while len(hull) > 1:
-            first, middle = hull[-2], hull[-1]
-            turn = (x[middle] - x[first]) * (high - y[first]) - (y[middle] - y[first]) * (
-                right - x[first]
-            )
-            if turn > 0:
-                break
-            hull.pop()
-        hull.append(point)
-    return np.array(hull)
+    if len(x) == 1:
+        return np.zeros(1, dtype=np.int64)
+    # The slopes of the hull are those between neighbours, made ascending by averages over blocks.
+    widths = np.diff(x)
+    return isotonic_regression(np.diff(y) / widths, weights=widths).blocks
 
 
 def envelope(grid: NDArray[np.float64], values: NDArray[np.float64]) -> Envelope:

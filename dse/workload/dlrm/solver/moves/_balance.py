@@ -1,7 +1,7 @@
 """Balancing: exchanges of shards between ranks until none of a few shards helps.
 
 What the largest of each load costs is known around the present plan, so an exchange is judged in
-closed form: all exchanges of one shard of a critical rank (the most loaded in some respect) with
+closed form: all exchanges of a shard of a critical rank (the most loaded in some respect) with
 any shard elsewhere, or with nothing, in one expression. The full model judges the outcome, not the
 steps.
 
@@ -88,38 +88,49 @@ class Balancer(LoadedRanks):
                     break
 
     def _exchange(self) -> bool:
-        """Applies the best exchange of a critical rank's shard with one elsewhere, if it helps."""
+        """Applies the best exchange of a critical rank's shard with one elsewhere, if it helps.
+
+        One critical rank after another is looked at, until one of them has such a shard.
+        """
         total = self._total[self._on]
         squares = float(self._squares @ (self._total**2).sum(axis=1))
-        critical = self._critical(total)
-        is_critical = np.zeros(self._ranks, dtype=bool)
-        is_critical[critical] = True
-        here = np.flatnonzero(is_critical[self.rank])
-        source, target = self.rank[here], self.rank
-        after = self._after_exchange(critical, here, source, total, squares)
-        after[source[:, None] == target] = np.inf
         value = float(self._weights @ self._by_load(total.max(axis=1)) + squares)
         enough = value * (1.0 - _LEAST_GAIN)
+        for source in self._critical(total).tolist():
+            here = np.flatnonzero(self.rank == source)
+            after = self._after_exchange(source, here, total, squares)
+            found = self._best_exchange(source, here, after, enough)
+            if found is not None:
+                first, second = found
+                to_rank = int(self.rank[second])
+                self._move(first, to_rank)
+                self._move(second, source)
+                return True
+        return False
+
+    def _best_exchange(
+        self, source: int, here: NDArray[np.int64], after: NDArray[np.float64], enough: float
+    ) -> tuple[int, int] | None:
+        """Returns the best exchange that is allowed; None if none is good enough.
+
+        Args:
+            source: A rank.
+            here: Its shards.
+            after: The objective after their exchanges with any shard; overwritten.
+            enough: The objective has to be below this.
+        """
+        after[:, self.rank == source] = np.inf
         # Most of the best exchanges are allowed, so all are checked only if the first few are not.
         for _ in range(_LIKELY):
-            index = int(after.argmin())
-            if not after.flat[index] < enough:
-                return False
-            row, second = divmod(index, len(target))
+            row, second = divmod(int(after.argmin()), len(self.rank))
+            if not after[row, second] < enough:
+                return None
             if self._may_swap(int(here[row]), second):
-                break
-            after.flat[index] = np.inf
-        else:
-            after[~self._may_exchange(here, source)] = np.inf
-            index = int(after.argmin())
-            if not after.flat[index] < enough:
-                return False
-            row, second = divmod(index, len(target))
-        first = int(here[row])
-        from_rank, to_rank = int(source[row]), int(target[second])
-        self._move(first, to_rank)
-        self._move(second, from_rank)
-        return True
+                return int(here[row]), second
+            after[row, second] = np.inf
+        after[~self._may_exchange(here, self.rank[here])] = np.inf
+        row, second = divmod(int(after.argmin()), len(self.rank))
+        return (int(here[row]), second) if after[row, second] < enough else None
 
     def _may_swap(self, first: int, second: int) -> bool:
         """Returns whether two shards on different ranks may change places."""
@@ -133,19 +144,13 @@ class Balancer(LoadedRanks):
         return bool(less == 0 or held[here] - less <= self._limit)
 
     def _after_exchange(
-        self,
-        critical: NDArray[np.int64],
-        here: NDArray[np.int64],
-        source: NDArray[np.int64],
-        total: NDArray[np.float64],
-        squares: float,
+        self, source: int, here: NDArray[np.int64], total: NDArray[np.float64], squares: float
     ) -> NDArray[np.float64]:
-        """Returns the objective after all exchanges of shards of `here` with any shard.
+        """Returns the objective after all exchanges of a rank's shards with any shard.
 
         Args:
-            critical: Ranks.
-            here: Their shards.
-            source: Ranks of these shards.
+            source: The rank.
+            here: Its shards.
             total: Loads that count; shape `(loads, ranks)`.
             squares: The sum of squares in the present objective.
 
@@ -155,50 +160,43 @@ class Balancer(LoadedRanks):
         target = self.rank
         mine, theirs = self._counted[:, here], self._counted
         squared_mine, squared_theirs = self._squared[:, here], self._squared
-        at_source, at_target = total[:, source], total[:, target]
+        at_source, at_target = total[:, source, None], total[:, target]
+        left, taken = at_source - mine, at_target - theirs
         # With less = mine - theirs, the squares change by 2 · less · (less + target - source).
         after = squared_mine.T @ (at_target - self._twice)
-        after += (self._square_weights * at_source).T @ theirs
-        left, taken = at_source - mine, at_target - theirs
+        after += (self._square_weights * at_source * theirs).sum(axis=0)
         after -= np.add.reduce(squared_mine * left, axis=0)[:, None]
         after -= np.add.reduce(squared_theirs * taken, axis=0)
         after += squares
-        rest = np.take(self._rest(critical, total), target, axis=2)
-        row_of = np.searchsorted(critical, source)
+        rest = self._rest(source, total)[:, None, target]
         block = max(1, _BLOCK_VALUES // max(1, len(total) * len(target)))
         for start in range(0, len(here), block):
             rows = slice(start, start + block)
             largest = left[:, rows, None] + theirs[:, None]
-            others = rest if len(critical) == 1 else rest[:, row_of[rows]]
-            np.maximum(largest, others, out=largest)
+            np.maximum(largest, rest, out=largest)
             np.maximum(largest, mine[:, rows, None] + taken[:, None], out=largest)
             largest = self._by_load(largest)
             shape = largest.shape[1:]
             after[rows] += (self._weights @ largest.reshape(len(largest), -1)).reshape(shape)
         return np.asarray(after)
 
-    def _rest(
-        self, critical: NDArray[np.int64], total: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Returns the largest loads of all ranks but two: a critical one and any other.
+    def _rest(self, source: int, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the largest loads of all ranks but two: one, and any other.
 
         Args:
-            critical: Ranks.
+            source: The one.
             total: Loads that count; shape `(loads, ranks)`.
 
         Returns:
-            Shape `(loads, critical ranks, ranks)`; minus infinity where no rank is left.
+            By the other one; shape `(loads, ranks)`; minus infinity where no rank is left.
         """
-        count, ranks = total.shape
-        others = np.repeat(total, len(critical), axis=0)
-        every = np.arange(len(others))
-        others.reshape(count, len(critical), ranks)[:, every[: len(critical)], critical] = -np.inf
-        most = others.argmax(axis=1)
-        largest = others[every, most]
+        others = total.copy()
+        others[:, source] = -np.inf
+        every, most = np.arange(len(others)), others.argmax(axis=1)
+        rest = np.repeat(others[every, most][:, None], others.shape[1], axis=1)
         others[every, most] = -np.inf
-        rest = np.repeat(largest[:, None], ranks, axis=1)
         rest[every, most] = others.max(axis=1)
-        return rest.reshape(count, len(critical), ranks)
+        return rest
 
     def _may_exchange(
         self, here: NDArray[np.int64], source: NDArray[np.int64], other: int | None = None

@@ -1,0 +1,184 @@
+"""`dse model from-csv`: a model from a list of tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import ForceOption, JsonOption, listed, member
+from dse.cli.files.model._shown import check_out, show_model
+
+if TYPE_CHECKING:
+    from dse.model import DlrmModel, Interaction, ModelRecipe, TableList
+
+#: The dense part of the published DLRM benchmark.
+_BOTTOM, _TOP = (512, 256), "1024,1024,512,256,1"
+#: Its last bottom layer, where tables have different widths.
+_WIDTH = 128
+
+
+def from_csv_command(
+    tables: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLES.csv",
+            help="One line a table, with the column rows, and where known name, dim, pooling, "
+            "data_type, alpha, ids, count.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    dense_features: Annotated[
+        int,
+        typer.Option("--dense-features", min=0, help="Width of the dense input; 0 without one."),
+    ] = 13,
+    bottom_mlp: Annotated[
+        str,
+        typer.Option(
+            "--bottom-mlp",
+            help="Layer widths of the MLP under the interaction; by default 512, 256, and the "
+            "width of the tables.",
+        ),
+    ] = "",
+    top_mlp: Annotated[
+        str,
+        typer.Option("--top-mlp", help="Layer widths of the MLP over it, the output's last."),
+    ] = _TOP,
+    interaction: Annotated[
+        str,
+        typer.Option(
+            "--interaction",
+            metavar="dot|dcnv2|dcnv2_low_rank|fm|concat",
+            help="dot by default where all widths are equal, else concat.",
+        ),
+    ] = "",
+    cross_layers: Annotated[
+        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2 and dcnv2_low_rank.")
+    ] = 3,
+    low_rank: Annotated[
+        int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
+    ] = 512,
+    dim: Annotated[
+        int | None, typer.Option("--dim", min=1, help="Width of tables without one in the list.")
+    ] = None,
+    pooling: Annotated[
+        float,
+        typer.Option("--pooling", help="Lookups a sample of tables without pooling in the list."),
+    ] = 1.0,
+    alpha: Annotated[
+        float,
+        typer.Option(
+            "--alpha",
+            min=0,
+            help="Zipf exponent of how popular rows are, where not in the list; 0 is uniform.",
+        ),
+    ] = 0.0,
+    data_type: Annotated[
+        str, typer.Option("--data-type", help="fp32, fp16, bf16 or int8, where not in the list.")
+    ] = "fp32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="Arithmetic: fp32, tf32, fp16 or bf16.")
+    ] = "tf32",
+    dense_optimizer: Annotated[
+        str, typer.Option("--dense-optimizer", help="sgd, adagrad or adam.")
+    ] = "sgd",
+    sparse_optimizer: Annotated[
+        str, typer.Option("--sparse-optimizer", help="sgd, rowwise_adagrad, adagrad or adam.")
+    ] = "rowwise_adagrad",
+    global_batch_size: Annotated[
+        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+    ] = 65536,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a recommendation model from a CSV of embedding tables.
+
+    Columns go by the usual names (rows: num_embeddings, hash_size; dim: embedding_dim; pooling:
+    pooling_factor, hotness). The options give what the list does not contain.
+    """
+    from dse._files import write_atomically
+    from dse._terminal import visible
+    from dse.config import parse_document
+    from dse.machine import Precision
+    from dse.model import (
+        DataType,
+        ModelDocument,
+        ModelRecipe,
+        Optimizer,
+        compose_model,
+        read_table_list,
+    )
+
+    check_out(out, force=force)
+    listed = read_table_list(tables)
+    usual = (*_BOTTOM, _common_width(listed, dim)) if dense_features else ()
+    recipe = ModelRecipe(
+        name=name or out.stem,
+        dense_features=dense_features,
+        bottom_mlp=_widths(bottom_mlp, "--bottom-mlp") or usual,
+        top_mlp=_widths(top_mlp, "--top-mlp"),
+        interaction=_interaction(interaction, cross_layers, low_rank),
+        dim=dim,
+        pooling=pooling,
+        alpha=alpha,
+        data_type=member(DataType, data_type, "--data-type"),
+        precision=member(Precision, precision, "--precision"),
+        dense_optimizer=member(Optimizer, dense_optimizer, "--dense-optimizer"),
+        sparse_optimizer=member(Optimizer, sparse_optimizer, "--sparse-optimizer"),
+        global_batch_size=global_batch_size,
+    )
+    text = compose_model(listed, recipe)
+    write_atomically(out, text)
+    model = parse_document(text, ModelDocument, file=str(out)).to_model()
+    show_model(model, as_json=as_json)
+    for line in _notes(listed, recipe, model):
+        typer.echo(f"note: {visible(line)}", err=True)
+    if not as_json:
+        typer.echo(f"model: {out}")
+
+
+def _widths(text: str, option: str) -> tuple[int, ...]:
+    from dse.errors import ConfigError
+
+    parts = listed(text)
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"{option}: expected widths such as {_TOP}; found `{text}`")
+    return tuple(map(int, parts))
+
+
+def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
+    from dse.model import Interaction, InteractionKind
+
+    if not kind:
+        return None
+    chosen = member(InteractionKind, kind, "--interaction")
+    if chosen is InteractionKind.DCNV2_LOW_RANK:
+        return Interaction(chosen, layers, low_rank)
+    if chosen is InteractionKind.DCNV2:
+        return Interaction(chosen, layers)
+    return Interaction(chosen)
+
+
+def _notes(listed: TableList, recipe: ModelRecipe, model: DlrmModel) -> list[str]:
+    """Returns what was not in the list and has been assumed."""
+    notes = []
+    if listed.unused_columns:
+        notes.append(f"columns that are not used: {', '.join(listed.unused_columns)}")
+    if all(entry.pooling_factors is None for entry in listed.entries):
+        notes.append(f"no column of pooling: {recipe.pooling:g} lookups a sample (--pooling)")
+    if all(entry.indices is None for entry in listed.entries) and not recipe.alpha:
+        notes.append(
+            "no column of alpha: all rows equally popular (--alpha); the popular rows of real "
+            "logs stay in caches, so their lookups are faster"
+        )
+    if recipe.interaction is None:
+        notes.append(f"interaction: {model.interaction.kind} (--interaction)")
+    return notes
+
+
+def _common_width(listed: TableList, dim: int | None) -> int:
+    widths = {entry.dim or dim for entry in listed.entries}
+    width = widths.pop()
+    return width if width and not widths else _WIDTH

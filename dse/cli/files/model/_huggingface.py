@@ -1,0 +1,54 @@
+"""`dse model from-hf`: a model from a Hugging Face configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dse.cli._options import ForceOption, JsonOption
+from dse.cli.files.model._shown import check_out, show_model
+
+
+def from_hf_command(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG.json", help="`config.json` of a Hugging Face model."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            help="Tokens of a sample; by default as many as the model takes.",
+        ),
+    ] = None,
+    global_batch_size: Annotated[
+        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+    ] = 512,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a transformer from the configuration of a Hugging Face model.
+
+    Decoders such as Llama, Mistral, Mixtral, Qwen and Gemma, and BERT.
+    """
+    from dse._files import write_atomically
+    from dse.config import parse_document
+    from dse.model import TransformerDocument, compose_transformer
+
+    check_out(out, force=force)
+    text = compose_transformer(
+        config,
+        name=name or out.stem,
+        sequence_length=sequence_length,
+        global_batch_size=global_batch_size,
+    )
+    write_atomically(out, text)
+    model = parse_document(text, TransformerDocument, file=str(out)).to_model()
+    show_model(model, as_json=as_json)
+    if not as_json:
+        typer.echo(f"model: {out}")

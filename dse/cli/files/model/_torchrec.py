@@ -1,0 +1,141 @@
+"""`dse model from-torchrec`: a model from a live module and sample batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli._options import ForceOption, JsonOption, member
+from dse.cli.files.model._shown import check_out, show_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def from_torchrec_command(
+    maker: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="A function without arguments that returns the module, or the module and an "
+            "iterable of sample batches. The file is run.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
+    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    batches: Annotated[
+        int, typer.Option("--batches", min=1, help="Sample batches to read at most.")
+    ] = 50,
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--global-batch-size",
+            min=1,
+            help="Samples of one iteration; by default those of the first batch.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", help="Arithmetic: fp32, tf32, fp16 or bf16.")
+    ] = "tf32",
+    dense_optimizer: Annotated[
+        str, typer.Option("--dense-optimizer", help="sgd, adagrad or adam.")
+    ] = "adam",
+    sparse_optimizer: Annotated[
+        str,
+        typer.Option(
+            "--sparse-optimizer",
+            help="sgd, rowwise_adagrad, adagrad or adam; by default the one that the module has.",
+        ),
+    ] = "",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE.svg", help="Picture of how popular the rows of tables are."
+        ),
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a recommendation model from a live TorchRec module and sample batches.
+
+    Tables, features, update rule and dense part come from the module, which may be on the meta
+    device; pooling factors and the popularity of rows from the batches.
+    """
+    from itertools import islice
+
+    from dse._files import write_atomically
+    from dse._terminal import visible
+    from dse.cli._progress import progress
+    from dse.errors import ConfigError
+    from dse.machine import Precision
+    from dse.model import Optimizer
+    from dse.model.torchrec import read_torchrec
+
+    check_out(out, force=force)
+    if plot is not None and plot.suffix != ".svg":
+        raise ConfigError(f"--plot {plot}: expected a name that ends in .svg")
+    with progress("reading the module", quiet=as_json) as display:
+        module, samples = _made_by(maker)
+
+        def counted() -> Iterator[object]:
+            for number, batch in enumerate(islice(samples, batches)):
+                display(number, batches, stage="counting lookups")
+                yield batch
+
+        found = read_torchrec(
+            module,
+            counted(),
+            name=name or out.stem,
+            source=maker,
+            global_batch_size=global_batch_size,
+            precision=member(Precision, precision, "--precision"),
+            dense_optimizer=member(Optimizer, dense_optimizer, "--dense-optimizer"),
+            sparse_optimizer=(
+                member(Optimizer, sparse_optimizer, "--sparse-optimizer")
+                if sparse_optimizer
+                else None
+            ),
+        )
+    if plot is not None:
+        from dse.report.picture import write_lookups_plot
+
+        write_lookups_plot(found.lookups, plot)
+    write_atomically(out, found.text)
+    show_model(found.model, as_json=as_json)
+    for line in found.notes:
+        typer.echo(f"note: {visible(line)}", err=True)
+    if not as_json:
+        typer.echo(f"model: {out}")
+
+
+def _made_by(maker: str) -> tuple[object, Iterable[object]]:
+    """Runs a file and calls a function of it; returns the module and its batches."""
+    import runpy
+    import sys
+
+    from dse.errors import ConfigError, DseError
+
+    file, colon, function = maker.rpartition(":")
+    if not colon or not Path(file).is_file():
+        raise ConfigError(
+            f"`{maker}`: expected FILE.py:FUNCTION with a file that is there, such as "
+            "train.py:make_model"
+        )
+    # As when the file is run itself, modules next to it can be imported.
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    try:
+        names = runpy.run_path(file)
+        made = names[function]() if callable(names.get(function)) else None
+    except DseError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{maker}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    if made is None:
+        raise ConfigError(f"{file}: no function `{function}` that returns a module")
+    if isinstance(made, tuple) and len(made) == 2:
+        return made
+    return made, ()

@@ -1,0 +1,126 @@
+"""How each training program is written, as far as time and memory depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dse.workload.transformer._types import (
+    EAGER_CALLS,
+    ExpertDispatch,
+    FlashKernel,
+    LossKernels,
+    TransformerRuntime,
+)
+
+#: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
+#: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
+#: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
+ROUTER_KERNELS = 53.0
+
+#: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
+#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
+#: the 79 GiB of an H100, context and communicators included, so it is small.
+_FRAGMENTED = 0.02
+
+#: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
+#: updates weight and two moments (24) and writes the weight in its precision (2).
+IDEAL_RUNTIME = TransformerRuntime(
+    gradient_bytes=2,
+    optimizer_traffic_bytes=28.0,
+    expert_dispatch=ExpertDispatch.DEDUPLICATED,
+)
+
+#: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
+#: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
+#: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
+#: moments (28), and copies the weight back to its precision (6).
+MEGATRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    stops_recomputing_early=False,
+    gradient_bytes=2,
+    sums_bf16_in_fp32=True,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    host_waits_for_stages=True,
+    fragmented_share=_FRAGMENTED,
+)
+
+#: Megatron-DeepSpeed with the kernels and the schedule of Megatron-LM. The spread is what steps
+#: that the device binds differ by, on every third of the published ones (docs/transformers.md).
+MEGATRON_DEEPSPEED = replace(MEGATRON, spread=0.09)
+
+#: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
+#: in two bytes during the backward pass; norms, activations and the loss are fused. An update
+#: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
+#: writes the weight in its precision (2).
+MEGATRON_CORE = TransformerRuntime(
+    gradient_bytes=2,
+    optimizer_traffic_bytes=30.0,
+    flash_kernel=FlashKernel.CURRENT,
+    expert_dispatch=ExpertDispatch.DEDUPLICATED,
+    fused_experts=False,
+    router_kernels=ROUTER_KERNELS,
+    expert_spread=0.175,
+)
+
+#: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
+#: The optimizer is a loop of separate kernels: decay (8), two moments (12 + 16), denominator
+#: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
+COMPOSER = TransformerRuntime(
+    fused_elementwise=False,
+    loss=LossKernels.TORCH,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=80.0,
+    flash_kernel=FlashKernel.TRITON,
+)
+
+
+#: nanotron: eager PyTorch. Every backward pass adds to FP32 gradients. An update averages and
+#: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
+#: and copies the weight back to its precision (6).
+NANOTRON = TransformerRuntime(
+    overlap_gradients=False,
+    overlap_tensor_products=False,
+    overlap_pipeline=False,
+    fused_elementwise=False,
+    fused_accumulation=False,
+    loss=LossKernels.SPLIT_VOCABULARY,
+    gradient_bytes=4,
+    optimizer_traffic_bytes=60.0,
+    flash_kernel=FlashKernel.FLASH2,
+    calls_per_collective=14.3,
+    delay_beside_stages_s=210e-6,
+    delay_between_nodes_s=370e-6,
+    host_waits_for_stages=True,
+    balances_stages=True,
+    tensors_apart=True,
+    kept_share=1.2,
+    whole_sequence_buffers=4,
+    copies_logits=True,
+    gradient_buckets=True,
+    fragmented_share=_FRAGMENTED,
+    spread=0.08,
+)
+
+#: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces beside the layers, the
+#: latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
+#: (28 bytes) after norm (4) and clipping (8).
+TORCHTITAN = TransformerRuntime(
+    overlap_tensor=False,
+    overlap_tensor_products=False,
+    fused_accumulation=False,
+    flash_kernel=FlashKernel.FLASH2,
+    framework_calls_per_op=1.0,
+    copies_parameters=True,
+)
+
+#: The same without `torch.compile`.
+TORCHTITAN_EAGER = replace(
+    TORCHTITAN,
+    fused_elementwise=False,
+    loss=LossKernels.TORCH,
+    framework_calls_per_op=EAGER_CALLS,
+)

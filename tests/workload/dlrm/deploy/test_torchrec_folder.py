@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dse.errors import ConfigError
+from dse.machine.platforms import load_platform
+from dse.workload import Configuration, predict_job, workload_from_text
+from tests.conftest import ROOT
+
+MODEL = """
+schema_version: 1
+kind: dlrm
+name: six
+description: Six tables
+source: made for a test
+dense_features: 13
+bottom_mlp: [32, 16]
+interaction: {kind: dot}
+top_mlp: [32, 1]
+precision: fp32
+optimizer: {dense: adam, sparse: rowwise_adagrad}
+global_batch_size: 256
+table_defaults: {dim: 16}
+tables:
+  - {name: a, rows: 10000, pooling: [4, 1]}
+  - {name: b, rows: 20000, pooling: 2, indices: {kind: zipf, alpha: 1.0}}
+  - {name: c, rows: 500, pooling: 8}
+  - {name: d, rows: 100}
+  - {name: e, rows: 5000, count: 2}
+"""
+CROSS = "interaction: {kind: dcnv2_low_rank, layers: 2, low_rank: 8}"
+
+
+def folder(text=MODEL, **options):
+    workload, platform = workload_from_text(text), load_platform("cpu")
+    parameters = {"world_size": 2, "global_batch_size": 256, "program": "torchrec"}
+    job = workload.job(platform, parameters)
+    types = ("table_wise", "column_wise", "data_parallel")
+    solved = job.with_plan(job.solve(allowed_types=types).plan)
+    configuration = Configuration(
+        "dlrm", "cpu", 2, 256, tuple(parameters.items()), plan=solved.plan
+    )
+    return workload.framework_files(
+        configuration, "torchrec", platform, prediction=predict_job(solved), **options
+    )
+
+
+def test_the_folder_holds_plan_job_and_scripts():
+    files = folder(module_path="sparse.bags")
+    assert set(files) == {"plan.json", "job.json", "load_plan.py", "train.py", "recipe.md"}
+    job = json.loads(files["job.json"])
+    assert job["batch_size_per_rank"] == 128
+    assert job["module_path"] == "sparse.bags"
+    assert job["sparse_optimizer"] == "EXACT_ROWWISE_ADAGRAD"
+    assert [table["name"] for table in job["tables"]] == ["a", "b", "c", "d", "e_0", "e_1"]
+    assert job["tables"][0]["features"] == ["a_0", "a_1"]
+    assert set(json.loads(files["plan.json"])["plan"]) == {"sparse.bags"}
+    assert "--nproc-per-node 2" in files["train.py"]
+    assert f"{job['predicted_ms']:.3f} ms" in files["recipe.md"]
+
+
+def test_scripts_need_nothing_of_this_package():
+    files = folder()
+    for name in ("load_plan.py", "train.py"):
+        compile(files[name], name, "exec")
+        assert "dse" not in files[name].replace("embedding_bag", "")
+
+
+def test_a_model_that_cannot_be_trained_is_refused():
+    multitask = MODEL.replace(
+        "top_mlp: [32, 1]",
+        "tasks: [{name: ctr, top_mlp: [32, 1]}, {name: cvr, top_mlp: [16, 1]}]",
+    )
+    with pytest.raises(ConfigError, match="tasks"):
+        folder(multitask)
+
+
+@pytest.fixture(scope="module")
+def trainable():
+    """Skips without TorchRec."""
+    command = [sys.executable, "-W", "ignore", "-c", "import torchrec"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("TorchRec cannot be imported; docs/torchrec.md installs it")
+
+
+def write(where, files):
+    where.mkdir()
+    for name, text in files.items():
+        (where / name).write_text(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [MODEL, MODEL.replace("interaction: {kind: dot}", CROSS)])
+def test_two_ranks_train_as_planned(trainable, tmp_path, text):
+    write(tmp_path / "job", folder(text))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "--master-port", "29633", str(tmp_path / "job" / "train.py"), "--steps", "6"],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "6 tables, as planned: True" in done.stdout
+
+
+CHECK = """
+import torch, torchrec
+from load_plan import load_plan
+model = torch.nn.Module()
+model.bags = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=[
+    torchrec.EmbeddingBagConfig(
+        name=name, num_embeddings=rows, embedding_dim=16, feature_names=[name]
+    )
+    for name, rows in (("a", 9999), ("b", 20000), ("z", 5))
+])
+try:
+    load_plan("plan.json", model)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_plan_of_another_model_is_loud(trainable, tmp_path):
+    write(tmp_path / "job", folder(module_path="bags"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHECK],
+        cwd=tmp_path / "job",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    for found in ("[9999, 16] in the model", "only the plan has a table `c`", "table `z`"):
+        assert found in done.stdout
