@@ -62,6 +62,11 @@ def run_one_trial(path, out):
     ids=name,
 )
 def test_spaces_run_with_one_trial(path, tmp_path):
+    if "meta_856" in name(path):
+        # The local search of 856 tables takes most of a minute; tests of the solver have others.
+        quicker = path.read_text().replace("improvement_rounds: 4", "improvement_rounds: 0")
+        path = tmp_path / "space.yaml"
+        path.write_text(quicker)
     run_one_trial(path, tmp_path / "out")
     assert (tmp_path / "out" / "report.html").is_file()
 

@@ -23,7 +23,8 @@ from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._schedule import Pass
 from dse.workload.transformer._spread import model_spreads, step_spread
-from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks, pass_parts
+from dse.workload.transformer._structure import Kind, Role, pass_parts
+from dse.workload.transformer._tasks import StreamName, make_tasks
 from dse.workload.transformer._types import Schedule
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._tasks import Structure
+    from dse.workload.transformer._structure import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48

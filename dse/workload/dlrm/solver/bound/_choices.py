@@ -6,8 +6,8 @@ column shards. Tables that differ only by name are one class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,15 +43,11 @@ SAME_SHARDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """All choices of all classes of equal tables.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What the ranks of each choice hold.
 
     Attributes:
-        names: Name of one table of each class.
-        counts: Tables of each class; shape `(classes,)`.
-        table_class: Class of each choice, ascending; shape `(choices,)`.
-        groups: Exchange groups of each choice as bits of the layout; shape `(choices,)`.
         total: Placement features, summed over the ranks; shape `(features, choices)`.
         busiest: Those of the rank that looks up and updates longest; shape `(features, choices)`.
         least: The least of each feature on any rank; shape `(features, choices)`.
@@ -62,6 +58,31 @@ class Choices:
         alone_s: Durations of the plan-dependent tasks with no other table, on the rank where they
             are longest; shape `(slots, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
+    """
+
+    total: NDArray[np.float64]
+    busiest: NDArray[np.float64]
+    least: NDArray[np.float64]
+    uneven: NDArray[np.bool_]
+    active: NDArray[np.float64]
+    node_input: NDArray[np.float64]
+    alone_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+
+    def of(self, which: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """Returns the attributes of some of the choices."""
+        return {each.name: getattr(self, each.name)[..., which] for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices(_Held):
+    """All choices of all classes of equal tables, with what their ranks hold.
+
+    Attributes:
+        names: Name of one table of each class.
+        counts: Tables of each class; shape `(classes,)`.
+        table_class: Class of each choice, ascending; shape `(choices,)`.
+        groups: Exchange groups of each choice as bits of the layout; shape `(choices,)`.
         free_memory_bytes: Memory of one rank that is free for tables.
         class_of: Class of each table; shape `(tables,)`.
         cuts: Type, column shards, kernel and hot rows of each choice.
@@ -72,14 +93,6 @@ class Choices:
     counts: NDArray[np.float64]
     table_class: NDArray[np.int64]
     groups: NDArray[np.int64]
-    total: NDArray[np.float64]
-    busiest: NDArray[np.float64]
-    least: NDArray[np.float64]
-    uneven: NDArray[np.bool_]
-    active: NDArray[np.float64]
-    node_input: NDArray[np.float64]
-    alone_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
     free_memory_bytes: float
     class_of: NDArray[np.int64]
     cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
@@ -142,11 +155,11 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     chosen = np.array(options, dtype=np.int64)[:, None]
     groups = scorer.placements.layouts(chosen)
     everywhere = np.array([kind is ShardingType.ROW_WISE for kind, *_ in cuts])
-    sums = _sums(scorer, chosen, everywhere)
+    held, most_memory_bytes = _held(scorer, chosen, everywhere)
     table_class = np.array(owner, dtype=np.int64)
     fixed = scorer.memory_bytes_without_tables
     free = scorer.problem.cluster.device.usable_memory_bytes - fixed
-    fits = sums.most_memory_bytes <= free
+    fits = most_memory_bytes <= free
     if len(np.unique(table_class[fits])) < len(first):
         fits[:], free = True, np.inf
     keys = np.column_stack((table_class, groups, [cut[3] for cut in cuts]))[fits]
@@ -155,14 +168,7 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         counts=np.array(counts, dtype=np.float64),
         table_class=table_class[fits],
         groups=groups[fits],
-        total=sums.total[:, fits],
-        busiest=sums.busiest[:, fits],
-        least=sums.least[:, fits],
-        uneven=sums.uneven[fits],
-        active=sums.active[fits],
-        node_input=sums.node_input[fits],
-        alone_s=sums.alone_s[:, fits],
-        memory_bytes=sums.memory_bytes[fits],
+        **held.of(fits),
         free_memory_bytes=free,
         class_of=np.array(class_of, dtype=np.int64),
         cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
@@ -199,21 +205,6 @@ def _over_nodes(ranks: int, per_node: int) -> list[int]:
     return sorted(range(ranks), key=lambda rank: (rank % per_node, rank))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """What the ranks of each option hold; for the attributes see :class:`Choices`."""
-
-    total: NDArray[np.float64]
-    busiest: NDArray[np.float64]
-    least: NDArray[np.float64]
-    uneven: NDArray[np.bool_]
-    active: NDArray[np.float64]
-    node_input: NDArray[np.float64]
-    alone_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    most_memory_bytes: NDArray[np.float64]
-
-
 def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Returns the shards that count where shards of different widths may be anywhere.
 
@@ -234,8 +225,10 @@ def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[
     return np.asarray(place[:, None] < np.where(shards > nodes, shards // nodes * nodes, shards))
 
 
-def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np.bool_]) -> _Sums:
-    """Returns what the ranks of options hold; each option is of one table.
+def _held(
+    scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np.bool_]
+) -> tuple[_Held, NDArray[np.float64]]:
+    """Returns what the ranks of options hold, and the memory of the fullest; each is of one table.
 
     Args:
         scorer: The performance model of the problem.
@@ -247,7 +240,7 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np
     groups = scorer.placements.layouts(options)
     width = len(scorer.placements.features(options[:1]))
     count = len(options)
-    sums = _Sums(
+    found = _Held(
         total=np.empty((width, count)),
         busiest=np.empty((width, count)),
         least=np.empty((width, count)),
@@ -256,8 +249,8 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np
         node_input=np.empty(count),
         alone_s=np.empty((len(Slot), count)),
         memory_bytes=np.empty(count),
-        most_memory_bytes=np.empty(count),
     )
+    most_memory_bytes = np.empty(count)
     fixed = scorer.memory_bytes_without_tables
     received = rank_column(RankFeature.INPUT)
     chunk = max(1, _CHUNK_ELEMENTS // (width * cluster.world_size))
@@ -269,18 +262,18 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]
             features = scorer.placements.features(options[part])
-            sums.total[:, part] = features.sum(axis=1)
-            sums.least[:, part] = features.min(axis=1)
-            held = scorer.memory.total_bytes(features) - fixed
-            sums.memory_bytes[part] = held.sum(axis=0)
-            sums.most_memory_bytes[part] = held.max(axis=0)
+            found.total[:, part] = features.sum(axis=1)
+            found.least[:, part] = features.min(axis=1)
+            memory_bytes = scorer.memory.total_bytes(features) - fixed
+            found.memory_bytes[part] = memory_bytes.sum(axis=0)
+            most_memory_bytes[part] = memory_bytes.max(axis=0)
             reached = features[exchanged] > 0
             by_rank = features[received].copy()
             by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
             ascending = np.sort(by_rank, axis=0)[: cluster.domain_size].mean(axis=0)
             blocks = everywhere[part]
             # Equal tables of other names have their blocks on other ranks.
-            sums.node_input[part] = np.where(blocks, ascending, by_node.max(axis=0))
+            found.node_input[part] = np.where(blocks, ascending, by_node.max(axis=0))
             for exchange in (received, exchanged):
                 mean = features[exchange].mean(axis=0)
                 features[exchange] = np.where(blocks, mean, features[exchange])
@@ -291,12 +284,12 @@ def _sums(scorer: PlanScorer, options: NDArray[np.int64], everywhere: NDArray[np
             slots = slot_durations_s(problem, layout, features)
             # What a rank fetches ahead is no exchange of all ranks.
             slots[Slot.ROW_PREFETCH] = 0.0
-            sums.alone_s[:, part] = slots.max(axis=1)
+            found.alone_s[:, part] = slots.max(axis=1)
             busy_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0)
-            sums.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]
+            found.busiest[:, part] = features[:, busy_s.argmax(axis=0), np.arange(len(part))]
             work_s = slots[Slot.POOLED_LOOKUP + group] + slots[Slot.POOLED_UPDATE + group]
             lowest_s = work_s.min(axis=0, where=reached, initial=np.inf)
-            sums.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
+            found.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
             ranks = np.maximum(1, reached.sum(axis=0))
-            sums.active[part] = (reached & (work_s > 0)).sum(axis=0) / ranks
-    return sums
+            found.active[part] = (reached & (work_s > 0)).sum(axis=0) / ranks
+    return found, most_memory_bytes

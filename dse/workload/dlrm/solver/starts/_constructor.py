@@ -24,7 +24,7 @@ import numpy as np
 
 from dse.sharding import ComputeKernel, ShardingType
 from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
-from dse.workload.dlrm.solver.moves import Assignment
+from dse.workload.dlrm.solver.starts._placing import largest_shards, place_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import Cut, CutKey, ShardingOptions
+    from dse.workload.dlrm.solver.moves import Assignment
 
 #: How many of the tables that may be copied are, as shares of all of them.
 _COPIED_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -63,14 +64,8 @@ _RANK_CUTS = (
 #: Tables times ranks beyond which tiers are tried in large steps only.
 _MANY = 5_000
 
-#: Weight of all loads against the largest: decides between ranks that do not become the largest.
-_SPREAD_WEIGHT = 1e-3
-
 #: Plans that are placed together; the loads of their ranks should stay in the cache.
 _TOGETHER = 200
-
-#: More than any load costs.
-_NO_ROOM = 1e200
 
 #: Types in order of preference; those that cut rows, and with them a table's lookups, come last.
 _TYPES = (
@@ -168,14 +163,18 @@ class Constructor:
         plans: list[Assignment] = []
         different = list(dict.fromkeys(cuts))
         for start in range(0, len(different), _TOGETHER):
-            plans += self._placed(np.array(different[start : start + _TOGETHER]), weights)
+            together = np.array(different[start : start + _TOGETHER])
+            plans += place_shards(self._options, together, weights, self._memory_bytes)
         return list(dict.fromkeys(plans))
 
     def plan_by_bytes(self) -> Assignment:
         """Returns a plan that balances memory alone, of finely cut tables."""
         weights = np.zeros(self._offered.sums.shape[1] - 1)
         cuts = self._small_enough(self._limits(weights, _ANY_SHARE, _TIGHT_MEMORY_SHARE))
-        return self._placed(cuts[None], weights, by_bytes=True)[0]
+        placed = place_shards(
+            self._options, cuts[None], weights, self._memory_bytes, by_bytes=True
+        )
+        return placed[0]
 
     def placed(self, keys: Sequence[CutKey], weights: NDArray[np.float64]) -> Assignment:
         """Returns a plan of given cuts.
@@ -185,7 +184,7 @@ class Constructor:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
         """
         cuts = np.array([self._options.ids(keys)])
-        return self._placed(cuts, weights)[0]
+        return place_shards(self._options, cuts, weights, self._memory_bytes)[0]
 
     @cached_property
     def _offered_keys(self) -> list[list[CutKey]]:
@@ -212,7 +211,7 @@ class Constructor:
             cuts=numbers,
             exists=exists,
             whole_rows=exists & on_ranks[place],
-            largest=_largest(cuts)[place],
+            largest=largest_shards(cuts)[place],
             sums=np.array([self._sum(cuts[number]) for number in place[:, 0].tolist()]),
         )
 
@@ -378,132 +377,6 @@ class Constructor:
         place = np.where(small.any(axis=1), small.argmax(axis=1), smallest)
         return np.asarray(offered.cuts[np.arange(len(place)), place])
 
-    def _placed(
-        self,
-        cuts: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        *,
-        by_bytes: bool = False,
-    ) -> list[Assignment]:
-        """Places all shards of all plans.
-
-        The shards of a table cost about the same, so they go to the best ranks in one step.
-
-        Args:
-            cuts: Numbers of cuts; shape `(plans, tables)`.
-            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
-            by_bytes: Whether to look at memory only.
-        """
-        options, request = self._options, self._options.request
-        plans, tables = cuts.shape
-        every = np.arange(plans)
-        known, at = np.unique(cuts, return_inverse=True)
-        at = at.reshape(cuts.shape)
-        used = [options.cuts[number] for number in known.tolist()]
-        costs = _largest(used)
-        shards = np.array([cut.key.shards for cut in used])
-        moves = np.array([cut.scope is PlacementScope.RANK for cut in used])
-        stays = np.array([cut.key.kind is ShardingType.TABLE_COLUMN_WISE for cut in used])
-        allowed = np.ones((len(used), request.world_size), dtype=bool)
-        for row in np.flatnonzero(moves).tolist():
-            allowed[row] = used[row].allowed
-        total = np.zeros((plans, costs.shape[1], request.world_size))
-        total[:, -1] = options.scorer.memory_bytes_without_tables
-        places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
-        # What orders shards and nodes: seconds, or bytes.
-        measure = np.append(weights, float(by_bytes))
-        self._place_on_nodes(at, used, total, places, measure)
-        size = costs @ measure
-        order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
-        nodes = np.arange(request.world_size) // request.devices_per_node
-        for step in range(int(moves[at].sum(axis=1).max(initial=0))):
-            table = order[:, step]
-            cut = at[every, table]
-            cost = np.where(moves[cut, None], costs[cut], 0.0)
-            room = total[:, -1] + cost[:, -1, None] <= self._memory_bytes
-            after = total[:, :-1] + cost[:, :-1, None]
-            largest = np.maximum(after, total[:, :-1].max(axis=2, keepdims=True))
-            value = weights @ (largest + _SPREAD_WEIGHT * after)
-            # Ranks without room come last, those that hold the fewest bytes first.
-            full = _NO_ROOM * (1.0 + total[:, -1] / self._memory_bytes)
-            value = full if by_bytes else np.where(room, value, full)
-            value[~allowed[cut]] = np.inf
-            if stays.any():
-                home = nodes[value.argmin(axis=1)]
-                value[stays[cut, None] & (nodes != home[:, None])] = np.inf
-            ranked = np.argsort(value, axis=1, kind="stable")
-            taken = np.zeros(value.shape, dtype=bool)
-            taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
-            total += cost[:, :, None] * taken[:, None, :]
-            for plan, row in enumerate(ranked.tolist()):
-                if moves[cut[plan]]:
-                    places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
-        return [
-            Assignment(tuple(row), tuple(where))
-            for row, where in zip(cuts.tolist(), places, strict=True)
-        ]
-
-    def _place_on_nodes(
-        self,
-        at: NDArray[np.int64],
-        used: Sequence[Cut],
-        total: NDArray[np.float64],
-        places: list[list[tuple[int, ...]]],
-        measure: NDArray[np.float64],
-    ) -> None:
-        """Places shards that fill nodes on the least loaded ones, and adds those on all ranks.
-
-        Args:
-            at: Number in `used` of the cut of each table; shape `(plans, tables)`.
-            used: Cuts.
-            total: Loads and bytes of all ranks, to add to; shape `(plans, loads + 1, ranks)`.
-            places: Places of all tables of all plans, to fill.
-            measure: What a unit of each load and a byte counts; shape `(loads + 1,)`.
-        """
-        request = self._options.request
-        scopes = np.array([cut.scope for cut in used])
-        alone = np.array([cut.costs[0] for cut in used]) * (scopes == PlacementScope.ALL)[:, None]
-        for row, cut in enumerate(used):
-            if cut.hot >= 0:
-                alone[row] += self._options.shard_costs[cut.hot]
-        total += alone[at].sum(axis=1)[:, :, None]
-        for row in np.flatnonzero(scopes == PlacementScope.ALL).tolist():
-            if not used[row].even:
-                # Each rank has its own block of rows.
-                on_ranks = self._options.shard_costs[used[row].rows[0]].T
-                chosen = at[:, used[row].key.table] == row
-                total[chosen] += on_ranks - used[row].costs[0][:, None]
-        fills = scopes == PlacementScope.NODE
-        if not fills[at].any():
-            return
-        most = max(cut.key.shards for cut, node in zip(used, fills.tolist(), strict=True) if node)
-        costs = np.zeros((len(used), most, total.shape[1]))
-        allowed = np.ones((len(used), request.node_count), dtype=bool)
-        for row in np.flatnonzero(fills).tolist():
-            costs[row, : len(used[row].costs)] = used[row].costs
-            allowed[row] = used[row].allowed
-        seconds = costs @ measure
-        shards = np.array([cut.key.shards for cut in used])
-        held = np.zeros((len(at), request.node_count, total.shape[1]))
-        busy = np.zeros((len(at), request.node_count))
-        for table in range(at.shape[1]):
-            plans = np.flatnonzero(fills[at[:, table]])
-            if not len(plans):
-                continue
-            cut = at[plans, table]
-            order = np.where(allowed[cut], busy[plans], np.inf).argsort(axis=1, kind="stable")
-            for offset in range(int(shards[cut].max())):
-                more = np.flatnonzero(offset < shards[cut])
-                where = order[more, offset]
-                held[plans[more], where] += costs[cut[more], offset]
-                busy[plans[more], where] += seconds[cut[more], offset]
-            ranked = order.tolist()
-            for plan, count, nodes in zip(
-                plans.tolist(), shards[cut].tolist(), ranked, strict=True
-            ):
-                places[plan][table] = tuple(nodes[:count])
-        total += np.repeat(held.transpose(0, 2, 1), request.local_size, axis=2)
-
 
 def _thinned(values: Sequence[int], most: int) -> list[int]:
     """Returns at most some of the values, the first and the last among them, evenly spaced."""
@@ -511,11 +384,6 @@ def _thinned(values: Sequence[int], most: int) -> list[int]:
         return list(values)
     chosen = np.linspace(0, len(values) - 1, most).round().astype(int)
     return [values[place] for place in chosen.tolist()]
-
-
-def _largest(cuts: Sequence[Cut]) -> NDArray[np.float64]:
-    """Returns the loads and bytes of each cut's largest shard; shape `(cuts, loads + 1)`."""
-    return np.array([cut.costs.max(axis=0) for cut in cuts])
 
 
 def _by_preference(keys: list[CutKey]) -> list[CutKey]:

@@ -1,0 +1,101 @@
+"""A linear program that is put together row by row and solved by HiGHS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+#: Status of `linprog` for contradicting constraints.
+_INFEASIBLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """Solution of a linear program: the least value, and a point that attains it."""
+
+    value: float
+    point: NDArray[np.float64]
+
+
+class LinearProgram:
+    """Minimizes one variable under linear constraints."""
+
+    def __init__(self) -> None:
+        self._low: list[float] = []
+        self._high: list[float] = []
+        self._terms: tuple[list[int], list[int], list[float]] = ([], [], [])
+        self._limits: list[float] = []
+        self._equal_terms: tuple[list[int], list[int], list[float]] = ([], [], [])
+        self._equal: list[float] = []
+
+    def variables(self, count: int, low: float = 0.0, high: float = np.inf) -> range:
+        """Adds variables and returns their indices."""
+        first = len(self._low)
+        self._low += [low] * count
+        self._high += [high] * count
+        return range(first, first + count)
+
+    def at_least(self, terms: Iterable[tuple[int, float]], limit: float) -> None:
+        """Demands that a sum of variables times factors is not below a limit."""
+        for variable, factor in terms:
+            self._terms[0].append(len(self._limits))
+            self._terms[1].append(variable)
+            self._terms[2].append(-factor)
+        self._limits.append(-limit)
+
+    def at_least_sum(
+        self, variable: int, variables: NDArray[np.int64], factors: NDArray[np.float64]
+    ) -> None:
+        """Demands that a variable is not below a sum of other variables times factors."""
+        row = len(self._limits)
+        self._terms[0].extend([row] * (1 + len(variables)))
+        self._terms[1].append(variable)
+        self._terms[1].extend(variables.tolist())
+        self._terms[2].append(-1.0)
+        self._terms[2].extend(factors.tolist())
+        self._limits.append(0.0)
+
+    def equal(self, variables: Sequence[int], factors: Sequence[float], value: float) -> None:
+        """Demands that a sum of variables times factors has a value."""
+        self._equal_terms[0].extend([len(self._equal)] * len(variables))
+        self._equal_terms[1].extend(variables)
+        self._equal_terms[2].extend(factors)
+        self._equal.append(value)
+
+    def minimize(self, variable: int) -> Optimum | None:
+        """Returns the least value of a variable, or None if the constraints contradict each other.
+
+        If the solver gives up, the value is zero: all that is known is that it is not negative.
+        """
+        from scipy.optimize import linprog
+        from scipy.sparse import csr_array
+
+        size = len(self._low)
+        cost = np.zeros(size)
+        cost[variable] = 1.0
+        rows, columns, factors = self._terms
+        # Its stubs do not allow sparse matrices.
+        solve: Any = linprog
+        found = solve(
+            cost,
+            A_ub=csr_array((factors, (rows, columns)), shape=(len(self._limits), size)),
+            b_ub=np.array(self._limits),
+            A_eq=csr_array(
+                (self._equal_terms[2], self._equal_terms[:2]), shape=(len(self._equal), size)
+            ),
+            b_eq=np.array(self._equal),
+            bounds=np.column_stack((self._low, self._high)),
+            method="highs",
+        )
+        if found.status == _INFEASIBLE:
+            return None
+        if found.status != 0:
+            return Optimum(0.0, np.zeros(size))
+        return Optimum(float(found.fun), np.asarray(found.x))

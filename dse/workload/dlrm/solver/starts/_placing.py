@@ -1,0 +1,159 @@
+"""Greedy placement of the shards of many plans: largest first, each where it costs least."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.sharding import ShardingType
+from dse.workload.dlrm.solver._options import PlacementScope
+from dse.workload.dlrm.solver.moves import Assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dse.workload.dlrm.solver._options import Cut, ShardingOptions
+
+#: Weight of all loads against the largest: decides between ranks that do not become the largest.
+_SPREAD_WEIGHT = 1e-3
+
+#: More than any load costs.
+_NO_ROOM = 1e200
+
+
+def place_shards(
+    options: ShardingOptions,
+    cuts: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    memory_bytes: float,
+    *,
+    by_bytes: bool = False,
+) -> list[Assignment]:
+    """Places all shards of all plans.
+
+    The shards of a table cost about the same, so they go to the best ranks in one step.
+
+    Args:
+        options: The cuts.
+        cuts: Numbers of cuts; shape `(plans, tables)`.
+        weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+        memory_bytes: What a rank may hold.
+        by_bytes: Whether to look at memory only.
+    """
+    request = options.request
+    plans, tables = cuts.shape
+    every = np.arange(plans)
+    known, at = np.unique(cuts, return_inverse=True)
+    at = at.reshape(cuts.shape)
+    used = [options.cuts[number] for number in known.tolist()]
+    costs = largest_shards(used)
+    shards = np.array([cut.key.shards for cut in used])
+    moves = np.array([cut.scope is PlacementScope.RANK for cut in used])
+    stays = np.array([cut.key.kind is ShardingType.TABLE_COLUMN_WISE for cut in used])
+    allowed = np.ones((len(used), request.world_size), dtype=bool)
+    for row in np.flatnonzero(moves).tolist():
+        allowed[row] = used[row].allowed
+    total = np.zeros((plans, costs.shape[1], request.world_size))
+    total[:, -1] = options.scorer.memory_bytes_without_tables
+    places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
+    # What orders shards and nodes: seconds, or bytes.
+    measure = np.append(weights, float(by_bytes))
+    _place_on_nodes(options, at, used, total, places, measure)
+    size = costs @ measure
+    order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
+    nodes = np.arange(request.world_size) // request.devices_per_node
+    for step in range(int(moves[at].sum(axis=1).max(initial=0))):
+        table = order[:, step]
+        cut = at[every, table]
+        cost = np.where(moves[cut, None], costs[cut], 0.0)
+        room = total[:, -1] + cost[:, -1, None] <= memory_bytes
+        after = total[:, :-1] + cost[:, :-1, None]
+        largest = np.maximum(after, total[:, :-1].max(axis=2, keepdims=True))
+        value = weights @ (largest + _SPREAD_WEIGHT * after)
+        # Ranks without room come last, those that hold the fewest bytes first.
+        full = _NO_ROOM * (1.0 + total[:, -1] / memory_bytes)
+        value = full if by_bytes else np.where(room, value, full)
+        value[~allowed[cut]] = np.inf
+        if stays.any():
+            home = nodes[value.argmin(axis=1)]
+            value[stays[cut, None] & (nodes != home[:, None])] = np.inf
+        ranked = np.argsort(value, axis=1, kind="stable")
+        taken = np.zeros(value.shape, dtype=bool)
+        taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
+        total += cost[:, :, None] * taken[:, None, :]
+        for plan, row in enumerate(ranked.tolist()):
+            if moves[cut[plan]]:
+                places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
+    return [
+        Assignment(tuple(row), tuple(where))
+        for row, where in zip(cuts.tolist(), places, strict=True)
+    ]
+
+
+def _place_on_nodes(
+    options: ShardingOptions,
+    at: NDArray[np.int64],
+    used: Sequence[Cut],
+    total: NDArray[np.float64],
+    places: list[list[tuple[int, ...]]],
+    measure: NDArray[np.float64],
+) -> None:
+    """Places shards that fill nodes on the least loaded ones, and adds those on all ranks.
+
+    Args:
+        options: The cuts.
+        at: Number in `used` of the cut of each table; shape `(plans, tables)`.
+        used: Cuts.
+        total: Loads and bytes of all ranks, to add to; shape `(plans, loads + 1, ranks)`.
+        places: Places of all tables of all plans, to fill.
+        measure: What a unit of each load and a byte counts; shape `(loads + 1,)`.
+    """
+    request = options.request
+    scopes = np.array([cut.scope for cut in used])
+    alone = np.array([cut.costs[0] for cut in used]) * (scopes == PlacementScope.ALL)[:, None]
+    for row, cut in enumerate(used):
+        if cut.hot >= 0:
+            alone[row] += options.shard_costs[cut.hot]
+    total += alone[at].sum(axis=1)[:, :, None]
+    for row in np.flatnonzero(scopes == PlacementScope.ALL).tolist():
+        if not used[row].even:
+            # Each rank has its own block of rows.
+            on_ranks = options.shard_costs[used[row].rows[0]].T
+            chosen = at[:, used[row].key.table] == row
+            total[chosen] += on_ranks - used[row].costs[0][:, None]
+    fills = scopes == PlacementScope.NODE
+    if not fills[at].any():
+        return
+    most = max(cut.key.shards for cut, node in zip(used, fills.tolist(), strict=True) if node)
+    costs = np.zeros((len(used), most, total.shape[1]))
+    allowed = np.ones((len(used), request.node_count), dtype=bool)
+    for row in np.flatnonzero(fills).tolist():
+        costs[row, : len(used[row].costs)] = used[row].costs
+        allowed[row] = used[row].allowed
+    seconds = costs @ measure
+    shards = np.array([cut.key.shards for cut in used])
+    held = np.zeros((len(at), request.node_count, total.shape[1]))
+    busy = np.zeros((len(at), request.node_count))
+    for table in range(at.shape[1]):
+        plans = np.flatnonzero(fills[at[:, table]])
+        if not len(plans):
+            continue
+        cut = at[plans, table]
+        order = np.where(allowed[cut], busy[plans], np.inf).argsort(axis=1, kind="stable")
+        for offset in range(int(shards[cut].max())):
+            more = np.flatnonzero(offset < shards[cut])
+            where = order[more, offset]
+            held[plans[more], where] += costs[cut[more], offset]
+            busy[plans[more], where] += seconds[cut[more], offset]
+        ranked = order.tolist()
+        for plan, count, nodes in zip(plans.tolist(), shards[cut].tolist(), ranked, strict=True):
+            places[plan][table] = tuple(nodes[:count])
+    total += np.repeat(held.transpose(0, 2, 1), request.local_size, axis=2)
+
+
+def largest_shards(cuts: Sequence[Cut]) -> NDArray[np.float64]:
+    """Returns the loads and bytes of each cut's largest shard; shape `(cuts, loads + 1)`."""
+    return np.array([cut.costs.max(axis=0) for cut in cuts])
