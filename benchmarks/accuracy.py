@@ -2,7 +2,7 @@
 
 Usage:
     python benchmarks/accuracy.py [--data DIR] [--shipped] [--json] [--write docs/accuracy.md]
-    python benchmarks/accuracy.py --end-to-end [--data DIR] [--cases] [--json]
+    python benchmarks/accuracy.py --end-to-end [--cases] [--json] [--write docs/accuracy.md]
     python benchmarks/accuracy.py --published CASES.csv [--json]
     python benchmarks/accuracy.py --train-only CASES.csv [--json]
     python benchmarks/accuracy.py --steps [STEPS.csv | FOLDER] [--json] [--write docs/accuracy.md]
@@ -18,19 +18,20 @@ The first form prints one table: models of kernels and collectives by device, an
 between nodes, beside simpler ones.
 It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
 the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
-`--shipped` lists the models that ship fitted, too, with the errors that their files carry. The
-second form predicts whole training steps of recommendation models that others published
-(`published/*.csv` in the folder of measurements) and prints errors, order and intervals by family,
-beside a roofline and the marks; `--cases` lists every case. `--write` does all of this and writes
-the page with its pictures. The third form takes one file of published training throughputs of
-recommendation models, the fourth one of submissions to MLPerf with training and evaluation apart.
-The fifth one predicts published training steps of transformers (one file, a folder, or without
-either all of them) and prints errors, order, choice among plans, memory, intervals and groups that
-are left out, beside the marks; with `--write` it replaces its section of that page. The next six
-take a table (Parquet or CSV) of times of collectives, of products, of causal attention, of blocks
-of experts or of FBGEMM's embeddings, or the parts of a published step of a generative recommender,
-the last one a file of runs of TorchRec's train pipelines; rows that a shipped calibration was
-fitted on are no check of it, and those of embeddings and of the step say which were.
+`--shipped` lists the models that ship fitted, too, with the errors that their files carry, and
+`--write` does all that the page shows and writes it with its pictures. The second form predicts
+whole training steps of recommendation models that others published (`published/*.csv` in the
+folder of measurements) and prints errors, order and intervals by family, beside a roofline and the
+marks; `--cases` lists every case. The third form takes one file of published training throughputs
+of recommendation models, the fourth one of submissions to MLPerf with training and evaluation
+apart. The fifth one predicts published training steps of transformers (one file, a folder, or
+without either all of them) and prints errors, order, choice among plans, memory, intervals and
+groups that are left out, beside the marks. With `--write` the second and the fifth form replace
+their section of the page. The next five take a table (Parquet or CSV) of times of collectives, of
+products, of causal attention or of FBGEMM's embeddings, or the parts of a published step of a
+generative recommender, the last one a file of runs of TorchRec's train pipelines; rows that a
+shipped calibration was fitted on are no check of it, and those of embeddings and of the step say
+which were.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from accuracy_page import accuracy_page
+from accuracy_page import accuracy_page, replace_section
 from collective_cases import compare_collectives
 from collective_models import (
     TransferRow,
@@ -62,7 +63,7 @@ from published_cases import compare_published
 from published_kernels import compare_attention, compare_experts, compare_gemm
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
 from step_marks import StepReport, print_report
-from step_page import replace_section, step_section, write_step_pictures
+from step_page import step_section, write_step_pictures
 from train_only_cases import compare_train_only, train_only_cases
 from train_only_page import train_only_section
 
@@ -190,19 +191,26 @@ def compare_steps(path: Path, *, as_json: bool, page: Path | None) -> None:
         write_step_pictures(report, page.parent / "images")
 
 
-def compare_end_to_end(data: Path, *, as_json: bool, every: bool) -> None:
-    """Prints how published steps of recommendation models are met.
+def compare_end_to_end(data: Path, *, as_json: bool, every: bool, page: Path | None) -> None:
+    """Prints how published steps of recommendation models are met, and writes their section.
 
     Args:
         data: Folder of measurements.
         as_json: Print everything as JSON.
         every: Print every case, too.
+        page: docs/accuracy.md; None writes nothing.
+
+    Raises:
+        DseError: There are no measurements, or the page has no such section.
     """
     steps = published(data)
     if as_json:
         print(json.dumps(end_to_end_document(steps), indent=1))
     else:
         print_end_to_end(steps, every=every)
+    if page is not None:
+        replace_section(page, end_to_end_section(steps))
+        write_pictures(steps, page.parent / "images")
 
 
 def published(folder: Path) -> list[EndToEndCase]:
@@ -297,8 +305,13 @@ def main() -> None:
         if arguments.steps is not None:
             path = arguments.data / "published" if arguments.steps == ALL else arguments.steps
             compare_steps(path, as_json=arguments.json, page=arguments.write)
-        elif arguments.end_to_end and arguments.write is None:
-            compare_end_to_end(arguments.data, as_json=arguments.json, every=arguments.cases)
+        elif arguments.end_to_end:
+            compare_end_to_end(
+                arguments.data,
+                as_json=arguments.json,
+                every=arguments.cases,
+                page=arguments.write,
+            )
         else:
             compare_models(arguments)
     except DseError as error:

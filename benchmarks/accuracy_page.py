@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse.errors import DseError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from collective_models import TransferRow
     from device_models import AccuracyRow
@@ -161,6 +164,25 @@ def accuracy_page(
     parts += [_NETWORKS, _table(networks)]
     parts += [_SHIPPED, _table(shipped)]
     return "".join(parts)
+
+
+def replace_section(page: Path, section: str) -> None:
+    """Writes a section over the one that a page has under the same title.
+
+    Args:
+        page: docs/accuracy.md.
+        section: The new one, which begins with its title.
+
+    Raises:
+        DseError: The page has no such section.
+    """
+    title, _, _ = section.lstrip().partition("\n")
+    text = page.read_text(encoding="utf-8")
+    before, found, rest = text.partition(f"\n{title}\n")
+    if not found:
+        raise DseError(f"{page} has no line `{title}`; write the whole page")
+    _, following, after = rest.partition("\n## ")
+    page.write_text(before.rstrip() + "\n" + section + following + after, encoding="utf-8")
 
 
 def _transfer_table(rows: Sequence[TransferRow]) -> str:

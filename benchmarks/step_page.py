@@ -11,7 +11,6 @@ from step_groups import fitted_here
 from step_marks import number, percent
 from step_plot import group_picture
 
-from dse.errors import DseError
 from dse.workload.transformer import TRANSFORMER_PROGRAMS
 
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ CAUSES = {
         "([transformers.md](transformers.md#accuracy)); it takes 2.7 times as long as the best."
     ),
     ("nanotron", "coverage"): (
-        "58 of the 431 steps that ran took more than 1.5 times as long as predicted, 42 of them "
-        "more than twice: those that lost half a second or a second at each micro-batch, and some "
-        "with tensor parallelism over four nodes. No interval holds them; of all others 94 % are "
-        "inside. 16 steps with eight stages are faster than their interval."
+        "One step in eight took more than 1.5 times as long as predicted, most of them more than "
+        "twice: those that lost half a second or a second at each micro-batch, and some with "
+        "tensor parallelism over four nodes. No interval holds them; of all others more than 90 % "
+        "are inside."
     ),
 }
 
@@ -75,8 +74,9 @@ _FITTED = """
 Values of training programs, each fitted on all of the rows named at once, never on a case. The
 constants of kernels that all programs share are in
 [transformers.md](transformers.md#free-parameters); those of MPT's kernels were fitted on the 65
-steps of `composer`, the rate of sustained products on these and the eight of `megatron`. Nothing
-was fitted on the steps of {unfitted}.
+steps of `composer`, the rate of sustained products on these and the eight of `megatron`. The
+spreads of intervals are in [transformers.md](transformers.md#accuracy). Nothing was fitted on the
+steps of {unfitted}.
 
 | program | value | fitted on |
 |---|---|---|
@@ -130,24 +130,6 @@ def write_step_pictures(report: StepReport, folder: Path) -> None:
     cases = [case_of(one) for one in report.steps if one.step.ran]
     (folder / _SCATTER).write_text(scatter_by_family(cases), encoding="utf-8")
     (folder / _BY_GROUP).write_text(group_picture(report.groups), encoding="utf-8")
-
-
-def replace_section(page: Path, section: str) -> None:
-    """Writes the section over the one that a page has.
-
-    Args:
-        page: docs/accuracy.md, with the section's title in it.
-        section: The new one.
-
-    Raises:
-        DseError: The page has no such section.
-    """
-    text = page.read_text(encoding="utf-8")
-    before, title, rest = text.partition(TITLE)
-    if not title:
-        raise DseError(f"{page} has no line `{TITLE.strip()}`; write the whole page")
-    _, following, after = rest.partition("\n## ")
-    page.write_text(before.rstrip() + "\n" + section + following + after, encoding="utf-8")
 
 
 def _times(figures: Sequence[StepFigures]) -> str:

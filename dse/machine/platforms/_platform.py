@@ -270,8 +270,8 @@ class Platform:
                 `columns`, `value_bytes`); `index_permute` (`values`); `interaction_dot` (`batch`,
                 `vectors`, `dim`, `value_bytes`, optional `precision`); `cross_layer` (`batch`,
                 `width`, `rank`, optional `precision`); `attention` (`batch`, `heads`, `queries`,
-                `keys`, `dim`, optional `kv_heads`, `causal`, `backward`, `precision`,
-                `implementation`); `optimizer_step` (`parameters`,
+                `keys`, `dim`, optional `kv_heads`, `value_dim`, `window`, `causal`, `backward`,
+                `precision`, `implementation`); `optimizer_step` (`parameters`,
                 `state_values`: 0 for SGD, 1 for Adagrad, 2 for Adam); `memcpy_h2d`, `memcpy_d2h`
                 or `memcpy_d2d` (`size_bytes`).
             **shape: Sizes of the operator; arrays broadcast. A precision is one name; products

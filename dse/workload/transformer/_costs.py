@@ -27,7 +27,7 @@ from dse.workload.transformer._memory import (
 )
 from dse.workload.transformer._offload import host_update
 from dse.workload.transformer._operators import Elementwise
-from dse.workload.transformer._tasks import Kind, Role, Structure
+from dse.workload.transformer._structure import Kind, Role, Structure
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding
 from dse.workload.transformer._work import LayerWork

@@ -23,16 +23,17 @@ from dse.workload.transformer._cost import Cost
 from dse.workload.transformer._costs import StepCosts, make_structure
 from dse.workload.transformer._schedule import Pass
 from dse.workload.transformer._spread import model_spreads, step_spread
-from dse.workload.transformer._tasks import Kind, Role, StreamName, make_tasks, pass_parts
+from dse.workload.transformer._structure import Kind, Role, pass_parts
+from dse.workload.transformer._tasks import StreamName, make_tasks
 from dse.workload.transformer._types import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._tasks import Structure
+    from dse.workload.transformer._structure import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48
@@ -137,13 +138,15 @@ def kernels_time_s(problem: TransformerJob) -> float:
         problem: What is trained, where and how; checked by the caller.
     """
     structure, costs = make_structure(problem), StepCosts(problem)
-    known: dict[tuple[tuple[int, ...], tuple[int, ...], Pass], float] = {}
+    known: dict[Hashable, float] = {}
+    chunks = structure.pipeline * structure.interleave
 
     def pass_s(stage: int, one: Pass) -> float:
-        # Of chunks with the same layers only those at the ends differ.
-        ends = stage in (0, structure.pipeline - 1)
-        place = (stage, one.chunk) if ends else ()
-        key = (structure.chunk_kinds(stage, one.chunk), place, one._replace(chunk=0))
+        # Passes through chunks of the same layers differ only at the ends, and in what they move.
+        place = one.chunk * structure.pipeline + stage
+        moves = structure.gathers(one), structure.gathers_root(one), structure.reduces_in(one)
+        kinds = structure.chunk_kinds(stage, one.chunk)
+        key = (place == 0, place == chunks - 1, moves, kinds, one.backward, one.weights)
         if key not in known:
             parts = Counter(pass_parts(structure, stage, one))
             known[key] = sum(

@@ -10,7 +10,7 @@ from dse.workload.transformer._memory import layer_parameters
 from dse.workload.transformer._offload import offloaded_layer
 from dse.workload.transformer._operators import Elementwise
 from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
-from dse.workload.transformer._tasks import Role
+from dse.workload.transformer._structure import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule, Schedule
 from dse.workload.transformer._work import LayerWork

@@ -107,6 +107,41 @@ def test_shapes_broadcast_and_nothing_takes_no_time():
         assert ((estimate.time_s > 0) == [[False, False, False], [False, True, True]]).all()
 
 
+def test_windows_by_hand():
+    # The first 1,024 of 4,096 queries see less than the window; blocks at both of its ends count
+    # in full.
+    seen = 1024 * (1 - 1024 / 8192) + 128
+    full = seconds(DEVICE, implementation="flash_attention_2", causal=True)
+    windowed = seconds(
+        DEVICE, {**SHAPE, "window": 1024}, implementation="flash_attention_2", causal=True
+    )
+    floor_s = DEVICE.kernel_floor_s
+    assert windowed - floor_s == pytest.approx((full - floor_s) * seen / 2112)
+
+
+def test_narrow_values_by_hand():
+    # Heads of 192 with values of 128 are worth heads of 160; backward 3 · 192 + 2 · 128 columns
+    # instead of 192 + 128.
+    wide, narrow = {**SHAPE, "dim": 160}, {**SHAPE, "dim": 192, "value_dim": 128}
+    device = measured()
+    for where, library in ((DEVICE, "flash_attention_2"), (device, "library")):
+        assert seconds(where, narrow, library) == pytest.approx(seconds(where, wide, library))
+    backward = seconds(device, narrow, backward=True)
+    assert backward == pytest.approx(832 / 320 / 0.87 * seconds(device, narrow))
+
+
+@given(st.integers(1, 80), st.integers(1, 64), st.sampled_from(("", "flash_attention_2")))
+def test_longer_windows_never_take_less_time(window, length, library):
+    shape = {**SHAPE, "queries": 64 * length, "keys": 64 * length}
+    device = measured()
+    shorter, longer, all_keys = (
+        seconds(device, {**shape, "window": 64 * blocks}, library, causal=True)
+        for blocks in (window, window + 1, length)
+    )
+    assert shorter <= longer <= all_keys * (1 + 1e-12)
+    assert all_keys == seconds(device, shape, library, causal=True)
+
+
 lengths = st.integers(1, 64).map(lambda blocks: 64 * blocks)
 
 

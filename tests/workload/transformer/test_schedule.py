@@ -15,7 +15,8 @@ from dse.workload.transformer._schedule import (
     layers_by_chunk,
     stage_order,
 )
-from dse.workload.transformer._tasks import Role, Structure, make_tasks
+from dse.workload.transformer._structure import Role, Structure
+from dse.workload.transformer._tasks import make_tasks
 from dse.workload.transformer._types import DataSharding, Schedule
 
 

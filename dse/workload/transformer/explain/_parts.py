@@ -11,7 +11,7 @@ from dse.workload.transformer._cost import Cost, total_cost
 from dse.workload.transformer._costs import StepCosts
 from dse.workload.transformer._layer_costs import LAYER_PASSES
 from dse.workload.transformer._recompute import chosen_share, repeats
-from dse.workload.transformer._tasks import Role
+from dse.workload.transformer._structure import Role
 from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer._work import LayerWork
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._tasks import Kind
+    from dse.workload.transformer._structure import Kind
     from dse.workload.transformer.explain._kernels import KernelSides
 
 TENSOR = "tensor-parallel collectives"
