@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse._suggest import hint
+from dse.errors import UnknownNameError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dse.api._inputs import AnyWorkload
+    from dse.machine import Precision
     from dse.search.recommend import Recommendation
 
 
@@ -18,53 +22,111 @@ def recommend(
     deadline: str = "",
     budget: str = "",
     samples: str = "",
-    program: str = "",
-    link: str = "",
-    network: str = "",
     platforms: Sequence[str | Mapping[str, object]] = (),
     world_sizes: Sequence[int] = (),
     batch_sizes: Sequence[int] = (),
+    precisions: Sequence[str] = (),
+    types: Iterable[str] = (),
+    program: str = "",
+    link: str = "",
+    network: str = "",
+    launch: str = "",
+    replicas: int | None = None,
+    replica_placement: str = "",
+    sync_interval: int | None = None,
+    communication_precision: str = "",
+    table_data_type: str = "",
+    compute_kernels: str = "",
+    price_basis: str = "on_demand",
     price_provider: str = "",
     confidence: float = 0.5,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Recommendation:
     """Finds the cheapest machines for a goal, or the fastest within a budget.
 
+    Takes what `dse recommend` takes.
+
     Args:
         workload: Built-in name, path, model or workload.
-        target: Throughput, such as ``10M samples/s``.
+        target: Throughput, such as ``10M samples/s``, or of a transformer ``1M tokens/s`` or
+            ``10B tokens/day``.
         deadline: Time for `samples`, such as ``3h``.
         budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
-        samples: Samples of the whole job, such as ``4.2G``.
-        program: Name of the training program; that of the kind of workload if it is left out.
-        link: Interconnect inside nodes; that of each platform if it is left out.
-        network: Network between nodes; each that can be rented from the provider if it is left
-            out.
+        samples: Samples of the whole job, such as ``4.2G``, or tokens, ``15T tokens``.
         platforms: Names, files, or mappings that derive one from another, such as
             ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; every platform with a price by
             default.
         world_sizes: Numbers of ranks; powers of two by default.
         batch_sizes: Global batches; by default the model's own and its doubles up to eight times
             that, of which a larger one is taken where each doubling brings 5 %.
+        precisions: Arithmetic, such as ``bf16`` and ``fp8``; the model's own by default.
+        types: Sharding types that plans may use; all by default.
+        program: Name of the training program; that of the kind of workload if it is left out.
+        link: Interconnect inside nodes; that of each platform if it is left out.
+        network: Network between nodes; each that can be rented from the provider if it is left
+            out.
+        launch: How the host launches kernels; by default as the program does.
+        replicas: Sharding groups with a copy of all tables each; one by default.
+        replica_placement: Where the ranks of a group are: ``strided`` or ``contiguous``.
+        sync_interval: Iterations from one average of the copies to the next.
+        communication_precision: Formats of pooled embeddings on the wire, such as ``fp16/bf16``.
+        table_data_type: Type of all embedding rows; that of each table by default.
+        compute_kernels: Kernels of the tables, such as ``fused+fused_uvm``; device memory by
+            default.
+        price_basis: Which list prices count, such as ``spot``.
         price_provider: Only this provider's prices.
         confidence: Least probability to reach the goal.
+        seed: Seed of planners that use randomness.
+        overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
         progress: Called with the number of configurations that are judged, and of all.
 
     Raises:
+        UnknownNameError: There is no such precision, program or platform.
         ConfigError: A value is wrong, or no platform has a price.
     """
     from dse.search.recommend import RecommendOptions, parse_goal
     from dse.search.recommend import recommend as search
+    from dse.workload import load_workload
 
-    goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
+    trained = load_workload(workload)
+    goal = parse_goal(
+        target=target,
+        deadline=deadline,
+        budget=budget,
+        samples=samples,
+        tokens_per_sample=trained.tokens_per_sample,
+    )
     options = RecommendOptions(
         platforms=tuple(platforms),
         world_sizes=tuple(world_sizes),
         batch_sizes=tuple(batch_sizes),
+        precisions=tuple(map(_precision, precisions)),
+        types=frozenset(types),
         program=program,
         link=link,
         network=network,
+        launch=launch,
+        replicas=replicas,
+        replica_placement=replica_placement,
+        sync_interval=sync_interval,
+        communication_precision=communication_precision,
+        table_data_type=table_data_type,
+        compute_kernels=compute_kernels,
+        price_basis=price_basis,
         price_provider=price_provider,
         confidence=confidence,
+        seed=seed,
+        overrides=tuple(overrides),
     )
-    return search(workload, goal, options, progress=progress)
+    return search(trained, goal, options, progress=progress)
+
+
+def _precision(name: str) -> Precision:
+    from dse.machine import Precision
+
+    known = [one.value for one in Precision]
+    if name not in known:
+        raise UnknownNameError(f"precisions: unknown precision `{name}`; {hint(name, known)}")
+    return Precision(name)

@@ -19,8 +19,8 @@ from dse._suggest import nearest
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
 _BARE_NUMBER = re.compile(_NUMBER)
-_COUNT = re.compile(rf"({_NUMBER})\s*([kMGTP]?)(?:\s*([a-z]+))?")
-_COUNT_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_COUNT = re.compile(rf"({_NUMBER})\s*([kMGBTP]?)(?:\s*([a-z]+))?")
+_COUNT_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 
 _MAX_SHOWN = 60
 
@@ -235,7 +235,8 @@ def parse_count(text: str, what: str = "samples") -> float:
     """Parses a count such as `4.2G`, `500k samples` or `1e9`.
 
     Args:
-        text: One number, optionally with a suffix `k`, `M`, `G`, `T` or `P` and a noun.
+        text: One number, optionally with a suffix `k`, `M`, `G` or `B`, `T` or `P` and a
+            noun.
         what: The noun, in the plural.
 
     Raises:

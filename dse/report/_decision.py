@@ -33,7 +33,7 @@ class DecisionEntry:
         interval: 90 % interval of the throughput, without unit; empty without one.
         price: Price of all machines an hour, and whose it is; empty without a price.
         cost: Cost of a billion samples or tokens; empty without a price.
-        doubling: What twice the ranks bring.
+        doubling: What twice the ranks of the same platform bring.
     """
 
     role: str
@@ -179,4 +179,4 @@ def _doubling(choice: Choice) -> str:
     text = f"{_changed(found.speed_ratio)} speed"
     if found.cost_ratio is not None:
         text += f", {_changed(found.cost_ratio)} cost"
-    return f"{text} ({'' if found.same_platform else f'{found.machines}, '}#{found.number})"
+    return f"{text} (#{found.number})"

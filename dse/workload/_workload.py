@@ -97,6 +97,11 @@ class Workload(ABC):
         """
         raise ConfigError(f"{self.name} has no batch size of its own; name one")
 
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens of one sample; 0 where nothing but samples is counted."""
+        return 0
+
     @classmethod
     def program_name(cls, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns the program that runs a job; empty where this kind has no programs.

@@ -256,6 +256,16 @@ def of_every_rank(values: Sequence[Value], job: Job) -> list[Value]:
     return [value for value in values for _ in range(copies)]
 
 
+def cost_fields(prediction: Prediction) -> dict[str, object]:
+    """Returns what a million samples cost, and a billion tokens where there are any."""
+    found: dict[str, object] = {
+        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples
+    }
+    if prediction.counts == "tokens":
+        found["cost_usd_per_billion_tokens"] = prediction.cost_usd_per_billion
+    return found
+
+
 def prediction_fields(prediction: Prediction, job: Job) -> dict[str, object]:
     """Returns a prediction under the names of the public contract.
 
@@ -272,7 +282,7 @@ def prediction_fields(prediction: Prediction, job: Job) -> dict[str, object]:
         "network": prediction.network or None,
         "price_usd_per_hour": prediction.price_usd_per_hour,
         "rented": prediction.rented or None,
-        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
+        **cost_fields(prediction),
         "memory_bytes_per_rank": of_every_rank(prediction.memory_bytes_per_rank, job),
         "usable_memory_bytes": prediction.usable_memory_bytes,
         "fit_probability": prediction.fit_probability,

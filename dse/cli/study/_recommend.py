@@ -27,7 +27,6 @@ from dse.cli._options import (
     WireOption,
     joined,
     listed,
-    member,
     price_basis,
     quantity,
     whole_numbers,
@@ -42,7 +41,11 @@ def recommend_command(
     model: ModelArgument,
     target: Annotated[
         str,
-        typer.Option("--target", help="Cheapest that reaches this throughput: `10M samples/s`."),
+        typer.Option(
+            "--target",
+            help="Cheapest that reaches this throughput: `10M samples/s`, or of a transformer "
+            "`1M tokens/s` or `10B tokens/day`.",
+        ),
     ] = "",
     deadline: Annotated[
         str, typer.Option("--deadline", help="Cheapest that trains --samples in time: `3h`.")
@@ -56,7 +59,10 @@ def recommend_command(
         ),
     ] = "",
     samples: Annotated[
-        str, typer.Option("--samples", help="Samples of the whole job: `4.2G`.")
+        str,
+        typer.Option(
+            "--samples", help="Samples of the whole job, `4.2G`, or tokens, `15T tokens`."
+        ),
     ] = "",
     platforms: Annotated[
         str,
@@ -104,43 +110,44 @@ def recommend_command(
 ) -> None:
     """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
     from dse._files import write_atomically
+    from dse.api import recommend
     from dse.cli._output import emit
     from dse.cli._progress import progress
     from dse.config import UnitKind
-    from dse.machine import Precision
     from dse.report.console import line
     from dse.report.terminal import print_recommendation
-    from dse.search.recommend import RecommendOptions, parse_goal, recommend
-    from dse.workload import load_workload
 
-    workload = load_workload(model)
-    goal = parse_goal(target=target, deadline=deadline, budget=budget, samples=samples)
-    options = RecommendOptions(
-        platforms=listed(platforms),
-        world_sizes=whole_numbers("--world-sizes", world_sizes),
-        batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
-        precisions=tuple(member(Precision, name, "--precisions") for name in listed(precisions)),
-        price_basis=price_basis(basis),
-        price_provider=provider,
-        confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
-        seed=seed,
-        program=program,
-        link=link,
-        network=network,
-        launch=launch,
-        replicas=replicas,
-        replica_placement=replica_placement,
-        sync_interval=sync_interval,
-        communication_precision=wire,
-        table_data_type=table_data_type,
-        compute_kernels=joined(compute_kernels),
-        overrides=tuple(changes or ()),
-    )
     with progress("looking", quiet=as_json) as display:
-        found = recommend(workload, goal, options, progress=display)
+        found = recommend(
+            model,
+            target=target,
+            deadline=deadline,
+            budget=budget,
+            samples=samples,
+            platforms=listed(platforms),
+            world_sizes=whole_numbers("--world-sizes", world_sizes),
+            batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
+            precisions=listed(precisions),
+            program=program,
+            link=link,
+            network=network,
+            launch=launch,
+            replicas=replicas,
+            replica_placement=replica_placement,
+            sync_interval=sync_interval,
+            communication_precision=wire,
+            table_data_type=table_data_type,
+            compute_kernels=joined(compute_kernels),
+            price_basis=price_basis(basis),
+            price_provider=provider,
+            confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
+            seed=seed,
+            overrides=tuple(changes or ()),
+            progress=display,
+        )
     written = export if found.answer is not None else None
     if written is not None and found.answer is not None:
-        write_atomically(written, _plan(found.answer, workload.name))
+        write_atomically(written, _plan(found.answer, found.model))
 
     def show(console: Console) -> None:
         print_recommendation(found, console)
@@ -203,7 +210,7 @@ def _document(found: Recommendation) -> dict[str, object]:
 def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
-    from dse.cli.job._predictions import offer_fields
+    from dse.cli.job._predictions import cost_fields, offer_fields
     from dse.report.terminal import samples_of
     from dse.search.recommend import job_cost_usd
 
@@ -226,7 +233,8 @@ def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
         "iteration_time_s": prediction.iteration_time_s,
         "iteration_time_p5_s": prediction.iteration_time_p5_s,
         "iteration_time_p95_s": prediction.iteration_time_p95_s,
-        "cost_usd_per_million_samples": prediction.cost_usd_per_million_samples,
+        **dict(prediction.metrics),
+        **cost_fields(prediction),
         "bound_samples_per_s": solved.bound_per_s,
         "is_bound": found.is_bound,
         "bound_by": prediction.bound_text,

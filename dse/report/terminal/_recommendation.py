@@ -67,13 +67,13 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
     for judgement in found.undecided_better[:_MAX_UNDECIDED]:
         solved = judgement.solved
         assert solved is not None
-        reaches = f"reaches {rate_words(solved.throughput_per_s)}"
+        reaches = f"reaches {_rate(found, solved.throughput_per_s)}"
         line(
             console,
             f"undecided: {judgement.option.words} at {_price(judgement.option)} would be better, "
             f"but its best plan found "
             f"{reaches if solved.prediction.feasible else 'does not fit the memory'}; no plan can "
-            f"exceed {rate_words(judgement.bound_per_s, 5)}",
+            f"exceed {_rate(found, judgement.bound_per_s, 5)}",
         )
     hidden = len(found.undecided_better) - _MAX_UNDECIDED
     if hidden > 0:
@@ -83,6 +83,11 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
 def samples_of(goal: Goal) -> float | None:
     """Returns the samples of the whole job, where the goal has a job."""
     return goal.samples if isinstance(goal, Deadline | Budget) else None
+
+
+def _rate(found: Recommendation, samples_per_s: float, digits: int = 4) -> str:
+    """Prints a throughput in samples, or in tokens where these were asked for."""
+    return rate_words(samples_per_s, digits, tokens_per_sample=found.tokens_per_sample)
 
 
 def _price(option: Option) -> str:
@@ -97,9 +102,9 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         *([("program", program_label(found.program))] if found.program else []),
         (
             "throughput",
-            f"{rate_words(solved.throughput_per_s)} (90 % interval "
-            f"{rate_words(batch / prediction.iteration_time_p95_s)} – "
-            f"{rate_words(batch / prediction.iteration_time_p5_s)}), "
+            f"{_rate(found, solved.throughput_per_s)} (90 % interval "
+            f"{_rate(found, batch / prediction.iteration_time_p95_s)} – "
+            f"{_rate(found, batch / prediction.iteration_time_p5_s)}), "
             f"an iteration of {duration(prediction.iteration_time_s)}",
         ),
         (
@@ -188,7 +193,9 @@ def _print_rows(
     rows: list[tuple[Solved, list[str]]], found: Recommendation, console: Console
 ) -> None:
     samples = samples_of(found.goal)
-    titles = ["samples/s", "USD/h", "USD per billion", "probability"]
+    counts = rows[0][0].prediction.counts
+    unit = _rate(found, 1.0).rpartition(" ")[2]
+    titles = [unit, "USD/h", f"USD per billion {counts}", "probability"]
     if samples is not None:
         titles += ["job takes", "job costs"]
     title = f"others ({BOUND_LABEL})" if found.is_bound else "others"
@@ -200,7 +207,7 @@ def _print_rows(
         name = solved.option.words
         row = [
             name if several else name.removesuffix(f", {solved.option.precision.value}"),
-            rate_words(solved.throughput_per_s).removesuffix(" samples/s"),
+            _rate(found, solved.throughput_per_s).rpartition(" ")[0],
             f"{price:,.2f}",
             UNKNOWN if cost is None else usd(cost),
             _probability(solved.probability(found.goal)),
@@ -221,7 +228,7 @@ def _closest(found: Recommendation) -> Iterator[str]:
         share = ""
         if math.isfinite(required) and required > 0:
             share = f", {percent(closest.throughput_per_s / required)} of what is needed"
-        rate = rate_words(closest.throughput_per_s)
+        rate = _rate(found, closest.throughput_per_s)
         yield f"the closest is {closest.option.words}: {rate} at {_price(closest.option)}{share}"
         yield f"what limits it: {found.limit}"
         if found.advice:

@@ -30,19 +30,17 @@ _FLAT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Doubling:
-    """What twice the ranks bring, as far as the study looked.
+    """What twice the ranks of the same platform bring, as far as the study looked.
 
     Attributes:
-        number: The fastest trial with twice the ranks, of the same platform if there is one.
+        number: The fastest trial with twice the ranks.
         machines: Its ranks and platform.
-        same_platform: Whether its platform is that of the choice.
         speed_ratio: Its speed over that of the choice.
         cost_ratio: Its cost of a sample over that of the choice; None without prices.
     """
 
     number: int
     machines: str
-    same_platform: bool
     speed_ratio: float
     cost_ratio: float | None
 
@@ -69,7 +67,8 @@ class Choice:
         bound_by: What most of the iteration waits for, with its share; empty if not known.
         plan_gap: How much slower than the best possible plan its plan is at most, as a share;
             None without a lower bound.
-        doubled: What twice the ranks bring; None where nothing with twice the ranks was feasible.
+        doubled: What twice the ranks bring; None where nothing with twice the ranks of the same
+            platform was evaluated and feasible.
     """
 
     number: int
@@ -323,20 +322,15 @@ def _doubled(study: StudyResult, record: TrialRecord) -> Doubling | None:
         if other.status is TrialStatus.FEASIBLE
         and other.configuration is not None
         and other.configuration.world_size == 2 * own.world_size
+        and other.configuration.platform == own.platform
     ]
     if not wider:
         return None
-    alike = [
-        other
-        for other in wider
-        if other.configuration is not None and other.configuration.platform == own.platform
-    ]
-    best = max(alike or wider, key=lambda other: (_speed(other), -other.number))
+    best = max(wider, key=lambda other: (_speed(other), -other.number))
     costs = _cost(best), _cost(record)
     return Doubling(
         number=best.number,
         machines=_machines(best),
-        same_platform=bool(alike),
         speed_ratio=_speed(best) / _speed(record),
         cost_ratio=None if costs[0] is None or not costs[1] else costs[0] / costs[1],
     )

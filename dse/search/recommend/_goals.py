@@ -44,6 +44,11 @@ class Goal(ABC):
     def words(self) -> str:
         """The goal as a clause: `the cheapest that …`."""
 
+    @property
+    @abstractmethod
+    def counts_samples(self) -> bool:
+        """Whether it was stated in samples, not in tokens or in money alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target(Goal):
@@ -51,9 +56,11 @@ class Target(Goal):
 
     Attributes:
         samples_per_s: The throughput.
+        tokens_per_sample: Tokens of one sample where it was stated in tokens; else 0.
     """
 
     samples_per_s: float
+    tokens_per_sample: int = 0
 
     def __post_init__(self) -> None:
         _check("target", self.samples_per_s)
@@ -70,7 +77,13 @@ class Target(Goal):
     @property
     def words(self) -> str:
         """The goal as a clause."""
-        return f"the cheapest that reaches {rate_words(self.samples_per_s)}"
+        rate = rate_words(self.samples_per_s, tokens_per_sample=self.tokens_per_sample)
+        return f"the cheapest that reaches {rate}"
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether it was stated in samples."""
+        return not self.tokens_per_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +93,12 @@ class Deadline(Goal):
     Attributes:
         deadline_s: Seconds that it may take.
         samples: Samples of the whole job.
+        tokens_per_sample: Tokens of one sample where it was stated in tokens; else 0.
     """
 
     deadline_s: float
     samples: float
+    tokens_per_sample: int = 0
 
     def __post_init__(self) -> None:
         _check("deadline", self.deadline_s)
@@ -105,9 +120,14 @@ class Deadline(Goal):
     def words(self) -> str:
         """The goal as a clause."""
         return (
-            f"the cheapest that trains {count_words(self.samples)} samples in "
+            f"the cheapest that trains {amount_words(self.samples, self.tokens_per_sample)} in "
             f"{duration_words(self.deadline_s)}"
         )
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether it was stated in samples."""
+        return not self.tokens_per_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +137,12 @@ class Budget(Goal):
     Attributes:
         budget_usd: What it may cost.
         samples: Samples of the whole job.
+        tokens_per_sample: Tokens of one sample where it was stated in tokens; else 0.
     """
 
     budget_usd: float
     samples: float
+    tokens_per_sample: int = 0
 
     def __post_init__(self) -> None:
         _check("budget", self.budget_usd)
@@ -138,9 +160,14 @@ class Budget(Goal):
     def words(self) -> str:
         """The goal as a clause."""
         return (
-            f"the fastest that trains {count_words(self.samples)} samples for "
+            f"the fastest that trains {amount_words(self.samples, self.tokens_per_sample)} for "
             f"{format_quantity(self.budget_usd, UnitKind.MONEY)}"
         )
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether it was stated in samples."""
+        return not self.tokens_per_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +196,38 @@ class HourlyBudget(Goal):
         """The goal as a clause."""
         return f"the fastest for at most {format_quantity(self.usd_per_hour, UnitKind.PRICE)}"
 
+    @property
+    def counts_samples(self) -> bool:
+        """It counts nothing."""
+        return False
+
 
 def job_cost_usd(samples: float, throughput_per_s: float, price_usd_per_hour: float) -> float:
     """Returns what a job costs by the second, without the start of its machines."""
     return price_usd_per_hour * samples / (_SECONDS_PER_HOUR * throughput_per_s)
 
 
-def rate_words(samples_per_s: float, digits: int = 4) -> str:
-    """Prints a throughput with a suffix."""
-    return f"{count_words(samples_per_s, digits)} samples/s"
+def rate_words(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int = 0) -> str:
+    """Prints a throughput with a suffix.
+
+    Args:
+        samples_per_s: The throughput.
+        digits: Significant digits.
+        tokens_per_sample: Tokens of a sample, to print tokens; 0 to print samples.
+    """
+    return f"{amount_words(samples_per_s, tokens_per_sample, digits)}/s"
+
+
+def amount_words(samples: float, tokens_per_sample: int = 0, digits: int = 4) -> str:
+    """Prints a number of samples with a suffix, or that of their tokens.
+
+    Args:
+        samples: The number.
+        tokens_per_sample: Tokens of a sample, to print tokens; 0 to print samples.
+        digits: Significant digits.
+    """
+    noun = "tokens" if tokens_per_sample else "samples"
+    return f"{count_words(samples * (tokens_per_sample or 1), digits)} {noun}"
 
 
 def count_words(count: float, digits: int = 4) -> str:
@@ -202,18 +252,25 @@ def _check(name: str, value: float) -> None:
 
 
 def parse_goal(
-    *, target: str = "", deadline: str = "", budget: str = "", samples: str = ""
+    *,
+    target: str = "",
+    deadline: str = "",
+    budget: str = "",
+    samples: str = "",
+    tokens_per_sample: int = 0,
 ) -> Goal:
     """Returns the goal that texts state.
 
     Args:
-        target: Throughput, such as ``10M samples/s``.
+        target: Throughput, such as ``10M samples/s``, ``1M tokens/s`` or ``10B tokens/day``.
         deadline: Time for `samples`, such as ``3h``.
         budget: Money for `samples`, such as ``500USD``, or for an hour, ``100USD/h``.
-        samples: Samples of the whole job, such as ``4.2G``.
+        samples: Samples of the whole job, such as ``4.2G``, or its tokens: ``15T tokens``.
+        tokens_per_sample: Tokens of one sample of the model; 0 if it has none.
 
     Raises:
-        ConfigError: A text cannot be read, or the texts do not state exactly one goal.
+        ConfigError: A text cannot be read, the texts do not state exactly one goal, or they count
+            tokens of a model that has none.
     """
     if len([text for text in (target, deadline, budget) if text]) != 1:
         raise ConfigError(
@@ -227,18 +284,30 @@ def parse_goal(
         name = "deadline" if deadline else "budget"
         raise ConfigError(f"{name}: say how much is trained, such as samples 4.2G")
     if target:
-        return Target(_read("target", target, parse_rate))
+        return Target(*_counted("target", target, parse_rate, tokens_per_sample))
     if hourly:
         return HourlyBudget(
             _read("budget", budget, lambda text: parse_quantity(text, UnitKind.PRICE))
         )
-    count = _read("samples", samples, parse_count)
+    count = _counted("samples", samples, parse_count, tokens_per_sample)
     if deadline:
         seconds = _read("deadline", deadline, lambda text: parse_quantity(text, UnitKind.TIME))
-        return Deadline(seconds, count)
+        return Deadline(seconds, *count)
     return Budget(
-        _read("budget", budget, lambda text: parse_quantity(text, UnitKind.MONEY)), count
+        _read("budget", budget, lambda text: parse_quantity(text, UnitKind.MONEY)), *count
     )
+
+
+def _counted(
+    name: str, text: str, read: Callable[[str, str], float], tokens_per_sample: int
+) -> tuple[float, int]:
+    """Returns a number in samples, and the tokens of one if it was stated in tokens."""
+    if "token" not in text:
+        return _read(name, text, lambda given: read(given, "samples")), 0
+    if not tokens_per_sample:
+        raise ConfigError(f"{name}: samples of this model have no tokens; say it in samples")
+    tokens = _read(name, text, lambda given: read(given, "tokens"))
+    return tokens / tokens_per_sample, tokens_per_sample
 
 
 def _read(name: str, text: str, read: Callable[[str], float]) -> float:

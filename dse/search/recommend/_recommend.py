@@ -143,6 +143,7 @@ def recommend(
         program=workload.program_name({"program": chosen.program}),
         model_batch_size=_model_batch_size(workload),
         unpriced=unpriced,
+        tokens_per_sample=0 if goal.counts_samples else workload.tokens_per_sample,
     )
 
 

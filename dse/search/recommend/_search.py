@@ -180,6 +180,7 @@ def recommendation(
     program: str = "",
     model_batch_size: int = 0,
     unpriced: tuple[Unpriced, ...] = (),
+    tokens_per_sample: int = 0,
 ) -> Recommendation:
     """Puts the answer together: the best, the surest, the runners-up, and what limits them.
 
@@ -193,6 +194,7 @@ def recommendation(
         program: Training program of all options; empty where the workload has none.
         model_batch_size: Batch of the model's own recipe; 0 if it has none.
         unpriced: Machines that were left out because they have no price.
+        tokens_per_sample: Tokens of a sample where throughput is told in tokens; else 0.
     """
     platforms = dict.fromkeys(judgement.option.platform for judgement in judgements)
     best = [
@@ -225,6 +227,7 @@ def recommendation(
         program=program,
         model_batch_size=model_batch_size,
         unpriced=unpriced,
+        tokens_per_sample=tokens_per_sample,
     )
 
 

@@ -28,7 +28,7 @@ from dse.workload.transformer._tasks import StreamName, make_tasks
 from dse.workload.transformer._types import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -138,13 +138,15 @@ def kernels_time_s(problem: TransformerJob) -> float:
         problem: What is trained, where and how; checked by the caller.
     """
     structure, costs = make_structure(problem), StepCosts(problem)
-    known: dict[tuple[tuple[int, ...], tuple[int, ...], Pass], float] = {}
+    known: dict[Hashable, float] = {}
+    chunks = structure.pipeline * structure.interleave
 
     def pass_s(stage: int, one: Pass) -> float:
-        # Of chunks with the same layers only those at the ends differ.
-        ends = stage in (0, structure.pipeline - 1)
-        place = (stage, one.chunk) if ends else ()
-        key = (structure.chunk_kinds(stage, one.chunk), place, one._replace(chunk=0))
+        # Passes through chunks of the same layers differ only at the ends, and in what they move.
+        place = one.chunk * structure.pipeline + stage
+        moves = structure.gathers(one), structure.gathers_root(one), structure.reduces_in(one)
+        kinds = structure.chunk_kinds(stage, one.chunk)
+        key = (place == 0, place == chunks - 1, moves, kinds, one.backward, one.weights)
         if key not in known:
             parts = Counter(pass_parts(structure, stage, one))
             known[key] = sum(

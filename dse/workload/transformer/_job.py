@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
@@ -164,7 +165,7 @@ class TransformerJob(Job):
 
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of each pipeline stage, at its peak in the schedule."""
-        return tuple(stage_memory(self, stage) for stage in range(self.parallelism.pipeline))
+        return _accounts(self)
 
     def attributed(self) -> AttributedGraph:
         """Returns the step with each pass divided by what its kernels are for."""
@@ -214,3 +215,9 @@ class TransformerJob(Job):
         if largest == ACTIVATIONS:
             return "a smaller micro batch or more recomputation"
         return "more tensor or pipeline parallelism, or more sharding over data ranks"
+
+
+@lru_cache(maxsize=4096)
+def _accounts(job: TransformerJob) -> tuple[MemoryAccount, ...]:
+    """Returns the account of each stage; a search asks for those of a job several times."""
+    return tuple(stage_memory(job, stage) for stage in range(job.parallelism.pipeline))

@@ -101,6 +101,11 @@ class TransformerWorkload(ModelWorkload):
         """Number of layers."""
         return {"layers": self.model.layers}
 
+    @property
+    def tokens_per_sample(self) -> int:
+        """Length of a sample."""
+        return self.model.sequence_length
+
     @classmethod
     def from_text(cls, text: str, *, file: str = "<string>") -> TransformerWorkload:
         """Returns the model of a file; see :meth:`Workload.from_text`."""

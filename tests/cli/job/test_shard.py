@@ -42,6 +42,11 @@ def test_the_contract_and_a_plan_that_can_be_predicted(tmp_path):
     )
 
 
+def test_kernels_say_where_tables_may_be():
+    tables = answer(*SMALL, "--compute-kernels", "fused_uvm")["plan"]["tables"]
+    assert {table["compute_kernel"] for table in tables.values()} == {"fused_uvm"}
+
+
 def test_for_people():
     done = dse(*SMALL, "--types", "table_wise,row_wise", "--program", "hugectr")
     assert done.returncode == 0, done.stderr
