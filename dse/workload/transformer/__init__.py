@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._job import TransformerJob
-from dse.workload.transformer._memory import layer_activation_bytes, stage_memory, stage_parameters
 from dse.workload.transformer._parameters import TransformerParameters
-from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS, TransformerProgram
-from dse.workload.transformer._runtimes import (
-    COMPOSER,
-    IDEAL_RUNTIME,
-    MEGATRON,
-    MEGATRON_CORE,
-    NANOTRON,
-)
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
@@ -29,6 +20,19 @@ from dse.workload.transformer._types import (
 )
 from dse.workload.transformer._workload import TransformerWorkload
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
+from dse.workload.transformer.memory._account import (
+    layer_activation_bytes,
+    stage_memory,
+    stage_parameters,
+)
+from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS, TransformerProgram
+from dse.workload.transformer.program._runtimes import (
+    COMPOSER,
+    IDEAL_RUNTIME,
+    MEGATRON,
+    MEGATRON_CORE,
+    NANOTRON,
+)
 
 __all__ = [
     "COMPOSER",

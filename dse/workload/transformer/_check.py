@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
-from dse.workload.transformer._recompute import check_recomputation
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import ContextExchange, DataSharding, Schedule
+from dse.workload.transformer.memory._recompute import check_recomputation
+from dse.workload.transformer.step._schedule import layers_by_chunk
 
 if TYPE_CHECKING:
     from dse.machine import Cluster

@@ -11,14 +11,14 @@ from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
-from dse.workload.transformer._iteration import kernels_time_s, step_iteration
-from dse.workload.transformer._memory import ACTIVATIONS, stage_memory
-from dse.workload.transformer._offload import check_offload
-from dse.workload.transformer._recompute import recomputed_flops
-from dse.workload.transformer._runtimes import IDEAL_RUNTIME
-from dse.workload.transformer._schedule import layers_by_chunk, layers_by_work
 from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
+from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
+from dse.workload.transformer.memory._offload import check_offload
+from dse.workload.transformer.memory._recompute import recomputed_flops
+from dse.workload.transformer.program._runtimes import IDEAL_RUNTIME
+from dse.workload.transformer.step._iteration import kernels_time_s, step_iteration
+from dse.workload.transformer.step._schedule import layers_by_chunk, layers_by_work
 
 if TYPE_CHECKING:
     from dse.machine import Cluster

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.model import AttentionKind
-from dse.workload.transformer._schedule import layers_by_chunk
 from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
+from dse.workload.transformer.step._schedule import layers_by_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,6 @@ from dse.workload._workload import ModelWorkload
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
-from dse.workload.transformer._programs import TRANSFORMER_PROGRAMS
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
@@ -28,6 +27,7 @@ from dse.workload.transformer._types import (
 )
 from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
+from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -24,11 +24,11 @@ from dse.workload.transformer import (
     TransformerJob,
     stage_memory,
 )
-from dse.workload.transformer._expert_work import ExpertWork
-from dse.workload.transformer._operators import Elementwise, Product
-from dse.workload.transformer._routing import busiest_load
-from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._experts import ExpertWork
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Elementwise, Product
+from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.step._transfers import Transfers
 
 MODEL = replace(load_model("mixtral_8x7b"), layers=2)
 H100 = load_platform("h100_sxm")

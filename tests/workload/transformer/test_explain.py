@@ -21,12 +21,12 @@ from dse.workload.transformer import (
     Recompute,
     TransformerJob,
 )
-from dse.workload.transformer._costs import StepCosts, make_structure
-from dse.workload.transformer._operators import Product
-from dse.workload.transformer._tasks import make_tasks
-from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ATTENTION, FEED_FORWARD, _layer_groups
 from dse.workload.transformer.explain._parts import StepParts
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Product
+from dse.workload.transformer.step._costs import StepCosts, make_structure
+from dse.workload.transformer.step._tasks import make_tasks
 
 PLATFORM = load_platform("a100_sxm_80")
 GPT = replace(load_model("gpt_22b"), layers=8)

@@ -21,9 +21,9 @@ from dse.workload.transformer import (
     TransformerJob,
     stage_memory,
 )
-from dse.workload.transformer._operators import Attention, Product
-from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Attention, Product
+from dse.workload.transformer.step._transfers import Transfers
 
 H100 = load_platform("h100_sxm")
 DENSE = replace(load_model("llama3_8b"), layers=4, sequence_length=4096)

@@ -10,7 +10,7 @@ from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
 from dse.workload.transformer import Parallelism, check_parallelism
-from dse.workload.transformer._groups import Groups
+from dse.workload.transformer.step._groups import Groups
 from tests.conftest import make_cluster
 
 

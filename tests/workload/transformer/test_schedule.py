@@ -7,17 +7,17 @@ import pytest
 
 from dse.graph import TaskKind
 from dse.simulate import breakdown, simulate
-from dse.workload.transformer._iteration import Segment, _build_graph
-from dse.workload.transformer._schedule import (
+from dse.workload.transformer._types import DataSharding, Schedule
+from dse.workload.transformer.step._iteration import Segment, _build_graph
+from dse.workload.transformer.step._schedule import (
     InFlight,
     Pass,
     in_flight,
     layers_by_chunk,
     stage_order,
 )
-from dse.workload.transformer._structure import Role, Structure
-from dse.workload.transformer._tasks import make_tasks
-from dse.workload.transformer._types import DataSharding, Schedule
+from dse.workload.transformer.step._structure import Role, Structure
+from dse.workload.transformer.step._tasks import make_tasks
 
 
 def structure(pipeline, interleave, micro_batches, **changes):

@@ -29,10 +29,10 @@ from dse.workload.transformer import (
     TransformerRuntime,
     stage_memory,
 )
-from dse.workload.transformer._groups import Groups
-from dse.workload.transformer._memory import layer_operand_bytes
-from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.memory._account import layer_operand_bytes
+from dse.workload.transformer.step._groups import Groups
+from dse.workload.transformer.step._transfers import Transfers
 from tests.conftest import make_cluster
 
 SMALL = replace(

@@ -9,9 +9,9 @@ import pytest
 from dse.machine import Precision
 from dse.model import AttentionKind, load_model
 from dse.workload.transformer import COMPOSER, MEGATRON, Parallelism, TransformerJob
-from dse.workload.transformer._kernels import KernelTimes, sustained_share
-from dse.workload.transformer._operators import Attention, Elementwise, Product
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._durations import KernelTimes, sustained_share
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
 from tests.conftest import make_cluster, make_device
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from dse.explanation import ROW, Resource, TaskResources, resource_names
 from dse.workload._explain import AttributedGraph
-from dse.workload.transformer._costs import make_structure
-from dse.workload.transformer._iteration import Segment, step_graph
-from dse.workload.transformer._tasks import make_tasks
 from dse.workload.transformer.explain._parts import LAUNCHES, StepParts
+from dse.workload.transformer.step._costs import make_structure
+from dse.workload.transformer.step._iteration import Segment, step_graph
+from dse.workload.transformer.step._tasks import make_tasks
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob

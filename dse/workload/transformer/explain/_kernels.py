@@ -16,17 +16,17 @@ import numpy as np
 from dse.explanation import Resource
 from dse.machine import PeakRates
 from dse.machine.kernels import gemm_estimate
-from dse.workload.transformer._kernels import KernelTimes
-from dse.workload.transformer._operators import Attention, Product
-from dse.workload.transformer._recompute import chosen_share, recomputed_kernels
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._durations import KernelTimes
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Attention, Product
+from dse.workload.transformer.memory._recompute import chosen_share, recomputed_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
+    from dse.workload.transformer.kernels._operators import Kernel
 
 #: A rate at which nothing takes time.
 _FREE = 1e40
@@ -92,7 +92,7 @@ class KernelSides:
         return KernelSides(*joined)
 
     def parts(self) -> tuple[dict[Side, float], dict[Side, float], dict[Side, float]]:
-        """Returns the three parts in the order of :class:`dse.workload.transformer._cost.Cost`."""
+        """Returns the three parts in the order of `dse.workload.transformer.step._cost.Cost`."""
         return self.product, self.attention, self.elementwise
 
 

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
-from dse.workload.transformer._cost import Cost, total_cost
-from dse.workload.transformer._costs import StepCosts
-from dse.workload.transformer._layer_costs import LAYER_PASSES
-from dse.workload.transformer._recompute import chosen_share, repeats
-from dse.workload.transformer._structure import Role
-from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import Recompute, RecomputeModule
-from dse.workload.transformer._work import LayerWork
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.memory._recompute import chosen_share, repeats
+from dse.workload.transformer.step._cost import Cost, total_cost
+from dse.workload.transformer.step._costs import StepCosts
+from dse.workload.transformer.step._layer_costs import LAYER_PASSES
+from dse.workload.transformer.step._structure import Role
+from dse.workload.transformer.step._transfers import Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._structure import Kind
     from dse.workload.transformer.explain._kernels import KernelSides
+    from dse.workload.transformer.step._structure import Kind
 
 TENSOR = "tensor-parallel collectives"
 CONTEXT = "context-parallel exchange"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.workload._programs import IDEAL, FittedValue, Program
-from dse.workload.transformer._runtimes import (
+from dse.workload.transformer._types import EAGER_CALLS, TransformerRuntime
+from dse.workload.transformer.program._runtimes import (
     COMPOSER,
     IDEAL_RUNTIME,
     MEGATRON,
@@ -17,7 +18,6 @@ from dse.workload.transformer._runtimes import (
     TORCHTITAN,
     TORCHTITAN_EAGER,
 )
-from dse.workload.transformer._types import EAGER_CALLS, TransformerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

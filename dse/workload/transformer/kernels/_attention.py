@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
-from dse.workload.transformer._operators import Attention, Elementwise, Product
 from dse.workload.transformer._types import ContextExchange
+from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
+    from dse.workload.transformer.kernels._operators import Kernel
 
 #: Bytes that a norm moves for each byte of its input, and kernels: forward, and backward with the
 #: gradient of its weights.

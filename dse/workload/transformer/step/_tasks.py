@@ -14,10 +14,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.workload.transformer._structure import Kind, Part, Role, Structure, pass_parts
+from dse.workload.transformer.step._structure import Kind, Part, Role, Structure, pass_parts
 
 if TYPE_CHECKING:
-    from dse.workload.transformer._schedule import Pass
+    from dse.workload.transformer.step._schedule import Pass
 
 #: Tasks that are the same in all chunks of a stage.
 _SAME_IN_ALL_CHUNKS = {Role.LAYER_FORWARD, Role.EMBEDDING_FORWARD, Role.EMBEDDING_BACKWARD}

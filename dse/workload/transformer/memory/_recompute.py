@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.workload.transformer._types import Recompute, RecomputeModule
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._layer import LayerWork
 
 if TYPE_CHECKING:
     from dse.model import TransformerModel
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import Parallelism
+    from dse.workload.transformer.kernels._operators import Kernel
 
 
 def recomputed_kernels(problem: TransformerJob, work: LayerWork) -> list[Kernel]:

@@ -20,10 +20,6 @@ from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
-from dse.workload.transformer._expert_work import ExpertWork
-from dse.workload.transformer._operators import Product
-from dse.workload.transformer._recompute import chosen_layers, chosen_share, recomputed_modules
-from dse.workload.transformer._schedule import in_flight
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
@@ -32,7 +28,15 @@ from dse.workload.transformer._types import (
     RecomputeModule,
     Schedule,
 )
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._experts import ExpertWork
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Product
+from dse.workload.transformer.memory._recompute import (
+    chosen_layers,
+    chosen_share,
+    recomputed_modules,
+)
+from dse.workload.transformer.step._schedule import in_flight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

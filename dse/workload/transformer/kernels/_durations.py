@@ -25,15 +25,15 @@ from dse.machine.kernels import (
     gemm_estimate,
     grouped_gemm_estimate,
 )
-from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._operators import Attention, Elementwise, Product
+from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
+from dse.workload.transformer.step._cost import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dse.machine import DeviceSpec, Precision
-    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
+    from dse.workload.transformer.kernels._operators import Kernel
 
 #: Arithmetic rate of one compute unit up to which a device sustains what it reaches in short
 #: measurements: that of a V100.

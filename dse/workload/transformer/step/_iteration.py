@@ -19,13 +19,13 @@ import numpy as np
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._costs import StepCosts, make_structure
-from dse.workload.transformer._schedule import Pass
-from dse.workload.transformer._spread import model_spreads, step_spread
-from dse.workload.transformer._structure import Kind, Role, pass_parts
-from dse.workload.transformer._tasks import StreamName, make_tasks
 from dse.workload.transformer._types import Schedule
+from dse.workload.transformer.step._cost import Cost
+from dse.workload.transformer.step._costs import StepCosts, make_structure
+from dse.workload.transformer.step._schedule import Pass
+from dse.workload.transformer.step._spread import model_spreads, step_spread
+from dse.workload.transformer.step._structure import Kind, Role, pass_parts
+from dse.workload.transformer.step._tasks import StreamName, make_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._structure import Structure
+    from dse.workload.transformer.step._structure import Structure
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.machine.kernels import host_copy_time_s
-from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._memory import (
+from dse.workload.transformer.memory._account import (
     kept_layer_bytes,
     optimizer_parameters,
 )
-from dse.workload.transformer._recompute import chosen_share
+from dse.workload.transformer.memory._recompute import chosen_share
+from dse.workload.transformer.step._cost import Cost
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from dse.machine import Precision
 from dse.machine.kernels import places_visited
-from dse.workload.transformer._operators import Elementwise, Product
-from dse.workload.transformer._routing import busiest_load
 from dse.workload.transformer._types import ExpertDispatch
+from dse.workload.transformer.kernels._operators import Elementwise, Product
+from dse.workload.transformer.kernels._routing import busiest_load
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
+    from dse.workload.transformer.kernels._operators import Kernel
 
 #: Bytes that a token's score of one expert costs: a softmax in FP32, and the choice of the best.
 _SCORE_BYTES = 16.0

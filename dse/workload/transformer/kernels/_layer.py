@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind, TransformerFamily
-from dse.workload.transformer._attention import AttentionWork
-from dse.workload.transformer._expert_work import ExpertWork
-from dse.workload.transformer._operators import Elementwise, Product, Work
 from dse.workload.transformer._types import LossKernels, RecomputeModule
+from dse.workload.transformer.kernels._attention import AttentionWork
+from dse.workload.transformer.kernels._experts import ExpertWork
+from dse.workload.transformer.kernels._operators import Elementwise, Product, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
+    from dse.workload.transformer.kernels._operators import Kernel
 
 
 class LayerWork:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from dse.workload.transformer._schedule import Pass, stage_order
 from dse.workload.transformer._types import DataSharding, Schedule
+from dse.workload.transformer.step._schedule import Pass, stage_order
 
 
 class Role(StrEnum):

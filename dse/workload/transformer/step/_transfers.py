@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from dse.machine.collectives import CollectiveOp, Group
 from dse.machine.kernels import exchange_estimate, places_visited
-from dse.workload.transformer._cost import Cost, exposed, total_cost
-from dse.workload.transformer._groups import Groups, estimate
-from dse.workload.transformer._routing import busiest_load
 from dse.workload.transformer._types import ContextExchange, DataSharding, ExpertDispatch
+from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.step._cost import Cost, exposed, total_cost
+from dse.workload.transformer.step._groups import Groups, estimate
 
 if TYPE_CHECKING:
     from dse.model import MixtureOfExperts

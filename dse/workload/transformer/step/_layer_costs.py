@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from dse.workload.transformer._cost import Cost, kernels_next_to, total_cost, transfer_next_to
-from dse.workload.transformer._memory import layer_parameters
-from dse.workload.transformer._offload import offloaded_layer
-from dse.workload.transformer._operators import Elementwise
-from dse.workload.transformer._recompute import chosen_share, recomputed_kernels, repeats
-from dse.workload.transformer._structure import Role
-from dse.workload.transformer._transfers import Transfers
 from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule, Schedule
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Elementwise
+from dse.workload.transformer.memory._account import layer_parameters
+from dse.workload.transformer.memory._offload import offloaded_layer
+from dse.workload.transformer.memory._recompute import chosen_share, recomputed_kernels, repeats
+from dse.workload.transformer.step._cost import Cost, kernels_next_to, total_cost, transfer_next_to
+from dse.workload.transformer.step._structure import Role
+from dse.workload.transformer.step._transfers import Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._kernels import KernelTime
-    from dse.workload.transformer._operators import Kernel
+    from dse.workload.transformer.kernels._durations import KernelTime
+    from dse.workload.transformer.kernels._operators import Kernel
 
 
 #: Weights of a layer: four matrices and two norms.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse.workload.transformer._cost import Cost
-from dse.workload.transformer._routing import busiest_load
+from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.step._cost import Cost
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob

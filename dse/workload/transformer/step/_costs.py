@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING
 
 from dse.workload._host import HostTimes
 from dse.workload._launch import LaunchMode
-from dse.workload.transformer._cost import Cost, total_cost
-from dse.workload.transformer._kernels import KernelTimes
-from dse.workload.transformer._layer_costs import (
+from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer.kernels._durations import KernelTimes
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.kernels._operators import Elementwise
+from dse.workload.transformer.memory._account import (
+    end_parameters,
+    optimizer_parameters,
+    stage_expert_parameters,
+    stage_matrix_parameters,
+    stage_parameters,
+)
+from dse.workload.transformer.memory._offload import host_update
+from dse.workload.transformer.step._cost import Cost, total_cost
+from dse.workload.transformer.step._layer_costs import (
     LAYER_PASSES,
     LAYER_TENSORS,
     LayerCosts,
@@ -18,27 +29,16 @@ from dse.workload.transformer._layer_costs import (
     layer_kernels,
     shards_gradients,
 )
-from dse.workload.transformer._memory import (
-    end_parameters,
-    optimizer_parameters,
-    stage_expert_parameters,
-    stage_matrix_parameters,
-    stage_parameters,
-)
-from dse.workload.transformer._offload import host_update
-from dse.workload.transformer._operators import Elementwise
-from dse.workload.transformer._structure import Kind, Role, Structure
-from dse.workload.transformer._transfers import Transfers
-from dse.workload.transformer._types import DataSharding
-from dse.workload.transformer._work import LayerWork
+from dse.workload.transformer.step._structure import Kind, Role, Structure
+from dse.workload.transformer.step._transfers import Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._operators import Kernel
     from dse.workload.transformer._types import TransformerRuntime
+    from dse.workload.transformer.kernels._operators import Kernel
 
 
 def make_structure(problem: TransformerJob) -> Structure:

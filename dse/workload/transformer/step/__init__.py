@@ -1,0 +1,1 @@
+"""One training step as a graph: schedule, tasks, groups, transfers and their durations."""
