@@ -44,6 +44,7 @@ def check_parallelism(
     """
     _check_degrees(cluster, parallelism)
     _check_model(model, cluster.world_size, parallelism, balanced=balanced)
+    _check_sharding(parallelism)
     check_recomputation(model, parallelism)
     _check_schedule(global_batch_size, parallelism)
 
@@ -73,7 +74,6 @@ def _check_degrees(cluster: Cluster, parallelism: Parallelism) -> None:
             "sequence parallelism shares the work of tensor-parallel ranks; use tensor > 1 or "
             "turn it off"
         )
-    _check_sharding(parallelism)
 
 
 def _check_sharding(parallelism: Parallelism) -> None:
@@ -103,7 +103,7 @@ def _check_sharding(parallelism: Parallelism) -> None:
             for value in range(1, replicas + 1)
             if replicas % value == 0 and value * tensor % experts == 0
         ]
-        works = max((value for value in fits if value <= degree), default=min(fits or [replicas]))
+        works = max((value for value in fits if value <= degree), default=min(fits))
         raise ConfigError(
             f"sharding degree {degree} has to divide the {replicas} ranks of data and context "
             f"parallelism, and {degree} × tensor {tensor} has to be a multiple of the {experts} "
@@ -205,14 +205,16 @@ def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
                 raise ConfigError(f"{name} {value}: {model.name} has no experts; {rest}")
         return
     tensor = parallelism.tensor
-    if shards is not None and shards != tensor:
-        # With whole sequences on all tensor-parallel ranks, their experts would do the same.
-        if tensor > 1 and not parallelism.sequence_parallel:
-            raise ConfigError(
-                f"expert_tensor {shards} with tensor {tensor}: ranks need their own tokens; use "
-                "sequence parallelism, or the same degree"
-            )
-        _check_divides("expert_tensor", shards, "columns of an expert", model.experts.ffn_hidden)
+    own = shards is not None and shards != tensor
+    # With whole sequences on all tensor-parallel ranks, their experts would do the same.
+    if own and tensor > 1 and not parallelism.sequence_parallel:
+        raise ConfigError(
+            f"expert_tensor {shards} with tensor {tensor}: ranks need their own tokens; use "
+            "sequence parallelism, or the same degree"
+        )
+    name = "tensor" if shards is None else "expert_tensor"
+    columns = model.experts.ffn_hidden
+    _check_divides(name, parallelism.expert_shards, "columns of an expert", columns)
     places = tensor * parallelism.replicas
     _check_divides("expert_tensor", parallelism.expert_shards, "ranks of a pipeline stage", places)
     replicas = places // parallelism.expert_shards

@@ -9,7 +9,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine.collectives import Group
 from dse.model import load_model
-from dse.workload.transformer import Parallelism, check_parallelism
+from dse.workload.transformer import DataSharding, Parallelism, check_parallelism
 from dse.workload.transformer.step._groups import Groups
 from tests.conftest import make_cluster
 
@@ -63,6 +63,17 @@ def test_what_cannot_be_is_refused_with_value_limit_and_next_step():
     assert "use tensor > 1" in refused(data=8, sequence_parallel=True)
     assert "context × sequence-parallel 3" in refused(world_size=24, data=8, context=3)
     assert "micro_batch_size 0: expected at least 1" in refused(data=8, micro_batch_size=0)
+
+
+def test_tensor_parallelism_divides_the_columns_of_experts():
+    message = refused("grok1_314b", world_size=24, tensor=24)
+    assert "tensor 24 does not divide the 32768 columns of an expert; 16 does" in message
+
+
+def test_experts_are_checked_before_the_shards_of_their_ranks():
+    spread = {"data": 2, "expert": 8, "data_sharding": DataSharding.OPTIMIZER}
+    message = refused("mixtral_8x7b", world_size=2, sharding_degree=1, **spread)
+    assert message.startswith("expert 8 has to divide")
 
 
 def test_ranks_share_heads_of_keys_and_values_in_equal_groups():
