@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -61,5 +61,15 @@ class DeployFormat:
             value = getattr(part, field.name)
             if field.default is MISSING or value == field.default or field.name in known:
                 continue
-            shown = value.value if isinstance(value, Enum) else value
-            raise self.refusal(f"words for {field.name} {shown}", "use --format json or yaml")
+            raise self.refusal(
+                f"words for {field.name}{_shown(value)}", "use --format json or yaml"
+            )
+
+
+def _shown(value: object) -> str:
+    """A value after its name, as options write it; nothing for a part of a model."""
+    if is_dataclass(value):
+        return ""
+    if isinstance(value, tuple):
+        return f" {'+'.join(map(str, value))}"
+    return f" {value.value if isinstance(value, Enum) else value}"

@@ -65,7 +65,7 @@ def _text(job: TransformerJob) -> str:
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
         *_recompute(spread),
-        *_offload(spread),
+        *_offload(job),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
         *_kernels(job),
@@ -91,13 +91,14 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
     yield f"--recompute-num-layers {spread.recompute_layers or 1}"
 
 
-def _offload(spread: Parallelism) -> Iterator[str]:
+def _offload(job: TransformerJob) -> Iterator[str]:
+    spread = job.parallelism
     if spread.offload.activations:
         if spread.pipeline > 1 or spread.recompute is not Recompute.NONE:
             raise FORMAT.refusal(
                 "offload of activations with pipeline stages or recomputation", "use one of them"
             )
-        if not spread.offload_layers:
+        if not 0 < spread.offload_layers < job.model.layers:
             raise FORMAT.refusal(
                 "offload of the activations of all layers", "use offload_layers below the layers"
             )

@@ -185,6 +185,14 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
                 f"context exchange {spread.context_exchange}", f"it has {', '.join(_ROTATIONS)}"
             )
         found["context_parallel_rotate_method"] = _ROTATIONS[spread.context_exchange]
+    # Without expert parallelism experts are shared as all other matrices are.
+    wanted = {spread.tensor} if spread.expert == 1 else {1, spread.tensor}
+    if job.model.experts is not None and spread.expert_shards not in wanted:
+        raise FORMAT.refusal(
+            f"expert_tensor {spread.expert_shards} with tensor {spread.tensor} and expert "
+            f"{spread.expert}",
+            f"use {' or '.join(map(str, sorted(wanted)))}",
+        )
     if spread.expert > 1:
         found["expert_parallel_degree"] = spread.expert
         found["expert_tensor_parallel_degree"] = spread.expert_shards

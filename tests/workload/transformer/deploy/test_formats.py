@@ -48,3 +48,9 @@ def test_what_a_form_has_no_words_for_is_refused_by_name():
     experts = replace(job, model=load_workload("qwen3_30b_a3b").model)
     with pytest.raises(ConfigError, match="experts"):
         replace(form, parallelism=frozenset({"data", "tensor"})).write(experts)
+
+
+def test_what_a_form_has_no_words_for_is_named_as_options_name_it():
+    chosen = {"recompute": "selective", "recompute_modules": "layernorm+mlp"}
+    with pytest.raises(ConfigError, match=r"words for recompute_modules layernorm\+mlp;"):
+        text("torchtitan", replace(CHOSEN, parameters=(*CHOSEN.parameters, *chosen.items())))

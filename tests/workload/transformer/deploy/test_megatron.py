@@ -679,6 +679,12 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "model": "llama3_8b",
             "data": 8,
             "offload": Offload.ACTIVATIONS,
+            "offload_layers": 32,
+        },
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "offload": Offload.ACTIVATIONS,
             "offload_layers": 4,
             "recompute": Recompute.FULL,
         },

@@ -200,6 +200,15 @@ def test_differences_are_stated_in_the_head():
         {"data": 8, "data_sharding": ZERO3, "no_sync": True},
         {"model": "qwen3_30b_a3b", "pipeline": 2},
         {"model": "gpt_oss_120b", "context": 2, "data_sharding": ZERO3},
+        {"model": "qwen3_30b_a3b", "data": 8, "expert": 2, "expert_tensor": 2},
+        {
+            "model": "qwen3_30b_a3b",
+            "tensor": 4,
+            "sequence_parallel": True,
+            "expert": 2,
+            "expert_tensor": 2,
+        },
+        {"model": "qwen3_30b_a3b", "tensor": 4, "sequence_parallel": True, "expert_tensor": 1},
     ],
 )
 def test_what_torchtitan_does_not_have_is_refused(wrong):
