@@ -37,7 +37,7 @@ class Activation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MixtureOfExperts:
-    """A mixture of experts in the place of feed-forward blocks.
+    """A mixture of experts in place of feed-forward blocks.
 
     Attributes:
         count: Experts of a layer.

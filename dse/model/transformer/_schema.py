@@ -29,7 +29,7 @@ Layers = Annotated[Count, Field(le=10_000)]
 
 
 class ExpertsBlock(StrictModel):
-    """A mixture of experts in the place of feed-forward blocks."""
+    """A mixture of experts in place of feed-forward blocks."""
 
     count: Width
     active: Width
