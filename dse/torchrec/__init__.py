@@ -1,4 +1,4 @@
-"""TorchRec from inside a training script: a planner in the place of its own.
+"""TorchRec from inside a training script: a planner in place of its own.
 
 TorchRec is imported when a plan is made.
 """

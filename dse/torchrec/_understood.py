@@ -1,4 +1,4 @@
-"""What TorchRec's planner is told, in our terms: topology, constraints, sharders."""
+"""What TorchRec's planner is given, in terms of dse: topology, constraints, sharders."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 One has little latency and a part of the bandwidth, one the full bandwidth and more latency. The
 faster is taken, which keeps the time over the size monotone and bends it where measured curves
 bend: `t = min(e + c·S / 0.4, 3·e + c·S)` for a message of `S` bytes, `e` seconds of latency and
-`c` seconds a byte. Fitted networks have constants of their own in the place of 0.4 and 3.
+`c` seconds a byte. Fitted networks have constants of their own in place of 0.4 and 3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Platforms derived from others: `{from: h100_sxm, price: 2.10 USD/GPU/h, network: {nics: 4}}`.
 
-A mapping in the place of a platform's name says what differs from the platform that it names: a
+A mapping in place of a platform's name says what differs from the platform that it names: a
 price, which is then the only one, and any figure by its key in the platform's file. `link` and
 `network` change all links and networks of the platform, `links` and `networks` single ones; a new
 one has to be complete.
@@ -193,7 +193,7 @@ class DerivedPlatform:
 
 
 class DerivedPlatformBlock(StrictModel):
-    """A platform with a price or figures of one's own, in the place of a platform's name."""
+    """A platform with a price or figures of one's own, in place of a platform's name."""
 
     base: Annotated[Name, Field(alias="from", description="Name or file of a platform.")]
     name: Annotated[

@@ -194,7 +194,7 @@ def recommendation(
         program: Training program of all options; empty where the workload has none.
         model_batch_size: Batch of the model's own recipe; 0 if it has none.
         unpriced: Machines that were left out because they have no price.
-        tokens_per_sample: Tokens of a sample where throughput is told in tokens; else 0.
+        tokens_per_sample: Tokens of a sample where throughput is reported in tokens; else 0.
     """
     platforms = dict.fromkeys(judgement.option.platform for judgement in judgements)
     best = [

@@ -197,7 +197,7 @@ class Recommendation:
         program: Training program of all options; empty where the workload has none.
         model_batch_size: Batch of the model's own recipe; 0 if it has none.
         unpriced: Machines that were left out because they have no price.
-        tokens_per_sample: Tokens of a sample where throughput is told in tokens; else 0.
+        tokens_per_sample: Tokens of a sample where throughput is reported in tokens; else 0.
     """
 
     goal: Goal

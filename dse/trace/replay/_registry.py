@@ -45,7 +45,7 @@ class OperatorCall:
 
 
 #: Makes the function that is called in the replay. It takes the arguments in the recorded order,
-#: tensors in the place of `TensorRef` and None in the place of `Opaque`, and returns the results
+#: tensors in place of `TensorRef` and None in place of `Opaque`, and returns the results
 #: in the recorded order: nothing, one value or a tuple.
 OperatorBuilder = Callable[[OperatorCall], Callable[..., Any]]
 

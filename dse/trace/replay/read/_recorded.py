@@ -178,7 +178,7 @@ def _value(value: Any, kind: str, shape: Any, strides: Any, depth: int) -> Recor
     if kind == "Device":
         return Device(str(value))
     if kind == "Double":
-        # The reader puts nothing in the place of numbers that JSON does not have.
+        # The reader puts nothing in place of numbers that JSON does not have.
         return -math.inf if value is None else _finite(value)
     if kind in ("Int", "SymInt", "Bool", "String") and isinstance(value, bool | int | str):
         return value

@@ -81,7 +81,7 @@ def collect_results(given: Sequence[Any], results: Any, found: dict[int, Any]) -
 def filled(
     values: Sequence[Any], slots: list[Any], turned: Callable[[Any], Any] | None = None
 ) -> list[Any]:
-    """Returns values with tensors in the place of slots."""
+    """Returns values with tensors in place of slots."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, TensorSlot):
@@ -99,7 +99,7 @@ def named_filled(
     slots: list[Any],
     turned: Callable[[Any], Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns arguments by name with tensors in the place of slots."""
+    """Returns arguments by name with tensors in place of slots."""
     values = filled([value for _, value in keywords], slots, turned)
     return dict(zip((key for key, _ in keywords), values, strict=True))
 
@@ -112,12 +112,12 @@ def has_slot(value: Any) -> bool:
 
 
 def swapped(value: Any, old: int, new: int) -> Any:
-    """Returns an argument with another slot in the place of one."""
+    """Returns an argument with another slot in place of one."""
     if isinstance(value, list):
         return [swapped(item, old, new) for item in value]
     return TensorSlot(new) if value == TensorSlot(old) else value
 
 
 def on_meta(value: Any) -> Any:
-    """Returns `meta` in the place of a device, so that factories allocate nothing."""
+    """Returns `meta` in place of a device, so that factories allocate nothing."""
     return "meta" if type(value).__name__ == "device" else value

@@ -162,7 +162,7 @@ class BatchScaler:
 
         Args:
             call: The call.
-            values: Its positional arguments, tensors in the place of slots.
+            values: Its positional arguments, tensors in place of slots.
         """
         found = list(values)
         if not self.active:
