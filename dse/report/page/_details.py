@@ -220,7 +220,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     if prediction.memory:
         left = percent(prediction.memory_headroom_fraction)
         fits = prediction.fit_probability
-        sure = f"; fits with {percent(fits, 0)}" if 0.0 < fits < 1.0 else ""
+        sure = f"; fits with a probability of {percent(fits, 0)}" if 0.0 < fits < 1.0 else ""
         rows.append(("Memory left", f"{left} on the fullest rank{sure}"))
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:
