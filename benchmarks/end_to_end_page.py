@@ -52,12 +52,12 @@ CAUSES = (
 _HEAD = """
 ## Training steps of recommendation models against published ones
 
-`python benchmarks/accuracy.py --end-to-end` predicts {count} published steps of people who never
-saw this project, from DeepLearningExamples, MLPerf Training, TorchRec, distributed-embeddings and
-HiPC'22. The configuration of a case follows from what its source states of hardware and software
-by rules (`benchmarks/published_cases.py`) that look at nothing else; MLPerf's figures include
-evaluation and are predicted with it. **These figures are taken on the cases on which the
-parameters below were fitted.** Whole groups left out of the fits are in [method.md](method.md).
+`python benchmarks/accuracy.py --end-to-end` predicts {count} published steps from
+DeepLearningExamples, MLPerf Training, TorchRec, distributed-embeddings and HiPC'22. Rules
+(`benchmarks/published_cases.py`) derive the configuration of a case from what its source states
+about hardware and software, and from nothing else; MLPerf's figures include evaluation and are
+predicted with it. **These figures are for the same cases on which the parameters below were
+fitted.** Whole groups left out of the fits are in [method.md](method.md).
 Beside the model stands a roofline of the same steps: kernels at peak arithmetic or bandwidth, one
 after the other, with line rates and no host.
 

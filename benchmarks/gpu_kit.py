@@ -1,4 +1,4 @@
-"""Everything worth measuring on a machine with one GPU, in order of worth, within a time budget.
+"""Measures what matters most on a machine with one GPU, within a time budget.
 
 Usage: python benchmarks/gpu_kit.py --minutes 9 --out OUT [--device cuda|cpu] [--parts NAME,…]
        python benchmarks/gpu_kit.py --read OUT [--platform NAME] [--markdown FILE]

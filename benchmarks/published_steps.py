@@ -112,7 +112,7 @@ class PublishedStep:
 
     @property
     def fits(self) -> bool:
-        """Whether every rank is said to fit; false with a problem."""
+        """Whether every rank is predicted to fit; false with a problem."""
         return self.job is not None and not self.job.cannot_fit()
 
     @property

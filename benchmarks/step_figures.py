@@ -55,11 +55,11 @@ class StepFigures:
         tau: Mean of Kendall's τ over groups with the same model, machine, GPUs and batch.
         groups: How many groups that is: with three plans at least.
         chosen: Share of the groups in which the fastest plan by the model takes at most a tenth
-            longer than the best one; of the plans that ran and are said to fit.
+            longer than the best one; of the plans that ran and are predicted to fit.
         regret: How much longer it takes on average.
         memory: Median of the relative errors of memory on the rows that state it; NaN without.
-        fits: Share of what ran that is said to fit.
-        failed_fits: Share of what failed that is said to fit; NaN if nothing failed.
+        fits: Share of the runs that succeeded that are predicted to fit.
+        failed_fits: Share of failed runs that are predicted to fit; NaN if none failed.
     """
 
     family: str

@@ -33,12 +33,12 @@ _SCATTER, _BY_GROUP = "accuracy_transformers.svg", "accuracy_transformer_groups.
 CAUSES = {
     ("nanotron", "regret"): (
         "Seven of the eight plans chosen are within 2 % of the best. The eighth is one of the "
-        "steps that lost half a second at each micro-batch, whatever their size "
+        "steps that lost half a second in each micro-batch, whatever their size "
         "([transformers.md](transformers.md#accuracy)); it takes 2.7 times as long as the best."
     ),
     ("nanotron", "coverage"): (
         "One step in eight took more than 1.5 times as long as predicted, most of them more than "
-        "twice: those that lost half a second or a second at each micro-batch, and some with "
+        "twice: those that lost half a second or a second in each micro-batch, and some with "
         "tensor parallelism over four nodes. No interval holds them; of all others more than 90 % "
         "are inside."
     ),
@@ -52,7 +52,7 @@ tables; with `--write docs/accuracy.md` it writes this section. Sources: vTrain
 H100), Megatron-Bridge's tables (NVIDIA-NeMo/Megatron-Bridge, H100, B200 and GB200, dense and
 mixtures of experts), GPT under Megatron-LM (Narayanan et al., SC 2021; Korthikanti et al., MLSys
 2023), and MPT under FSDP (LLM Foundry). Every row counts. What a source leaves open is filled by
-rules that look at no measurement (`benchmarks/published_steps.py`, `transformer_cases.py`): where
+rules that use no measured time (`benchmarks/published_steps.py`, `transformer_cases.py`): where
 recomputation is not stated, the least that fits. Bias is the median of log(predicted/measured).
 The roofline runs kernels at peak arithmetic or bandwidth, one after the other, with line rates and
 no host.
@@ -60,19 +60,19 @@ no host.
 """
 
 _PLANS = """
-Plans of one model on the same machine with the same batch: Kendall's τ (mean over groups of three
-plans and more), how often the fastest plan by the model takes at most a tenth longer than the
-best, and how much longer it takes on average. Memory is what the allocator gave out on the first
-rank, its error the median. The last two columns are the shares of runs that worked, and of runs
-that failed (most of them out of memory), that are said to fit.
+Plans of one model on the same machine with the same batch: Kendall's τ (mean over groups of at
+least three plans), how often the plan that is predicted to be fastest takes at most a tenth longer
+than the best, and how much longer it takes on average. Memory is the median error of what the
+allocator gave out on the first rank. The last two columns are the shares of runs that worked, and
+of runs that failed (most of them out of memory), that are predicted to fit.
 
 """
 
 _FITTED = """
 ### What is fitted
 
-Values of training programs, each fitted on all of the rows named at once, never on a case. The
-constants of kernels that all programs share are in
+Values of training programs. Each was fitted on all of the named rows together, never on one case.
+The constants of kernels that all programs share are in
 [transformers.md](transformers.md#free-parameters); those of MPT's kernels were fitted on the 65
 steps of `composer`, the rate of sustained products on these and the eight of `megatron`. The
 spreads of intervals are in [transformers.md](transformers.md#accuracy). Nothing was fitted on the
@@ -85,11 +85,11 @@ steps of {unfitted}.
 _GROUPS = """
 ### Groups left out
 
-Each group is predicted with values that were found again on all other rows of its program: the
-least mean absolute error between half and twice the shipped value. Programs without values fitted
-on their own steps show the shipped model by group.
+Each group is predicted with values that were fitted again on all other rows of its program, for
+the least mean absolute error between half and twice the shipped value. Programs without values
+fitted on their own steps show the shipped model by group.
 
-| program | left out by | groups | median | inside 90 % | worst group | its median | found again |
+| program | left out by | groups | median | inside 90 % | worst group | its median | fitted again |
 |---|---|---:|---:|---:|---|---:|---|
 """
 

@@ -1,12 +1,12 @@
-"""Lookups as measured: pooling factors and popularity of rows, from batches that stream by.
+"""Measured lookups: pooling factors and popularity of rows, from a stream of batches.
 
-Rows are counted exactly while a table has seen fewer than :data:`KEPT_ROWS` of them. Beyond that
-the most frequent rows so far stay counted one by one, and of the others a sample is kept, chosen
-by a hash of the row number and halved whenever it grows too large. What the sample counts stands
-for twice, four times, … as many rows, so the number of distinct rows, and how many were looked up
-how often, stay unbiased, in bounded memory.
+Rows are counted exactly while fewer than :data:`KEPT_ROWS` of a table have been seen. Beyond that
+the most frequent rows are still counted one by one, and the others are sampled by a hash of the
+row number; the sample is halved whenever it grows too large. A sampled row stands for two, four, …
+rows, so the number of distinct rows and the histogram of their counts stay unbiased in bounded
+memory.
 
-Three distributions may describe what was counted: every row alike, a Zipf law whose exponent gives
+Three distributions may describe what was counted: uniform, a Zipf law whose exponent gives
 the counted number of distinct rows, or a histogram of reuse where neither reproduces both the
 distinct rows of a batch and those of all batches.
 """

@@ -1,6 +1,6 @@
 """Captured steps: simulated and replayed, beside the same steps without a profiler.
 
-The traces themselves come along in one archive: traces of this machine that may be published.
+The traces themselves are written into one archive and may be published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models from what runs already."""
+"""Models from existing modules."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Planner:
 
     Takes the place of `torchrec.distributed.planner.EmbeddingShardingPlanner` in a script: the
     same arguments, the same methods, the same plan object. The log says what is predicted, how
-    far any plan could be better, and what the fullest rank holds. Where something is asked that
-    is not predicted (virtual tables, several batch sizes, devices of different sizes), a warning
+    much better any plan could be, and what the fullest rank holds. If something is requested that
+    is not modelled (virtual tables, several batch sizes, devices of different sizes), a warning
     names it and TorchRec's planner makes the plan.
 
     Args:

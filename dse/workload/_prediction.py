@@ -187,7 +187,7 @@ class Prediction:
         """Probability that every rank fits; NaN where memory is not known.
 
         What makes one account wrong makes all of them wrong, so the least likely rank decides. A
-        job is feasible from one half on.
+        job is feasible from one half up.
         """
         limit_bytes = self.usable_memory_bytes
         return min(

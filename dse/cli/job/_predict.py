@@ -205,7 +205,7 @@ def predict_command(
         typer.Option(
             "--offload",
             metavar="none|activations|optimizer|all",
-            help="What host memory holds instead of the device.",
+            help="What is kept in host memory instead of on the device.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = "",

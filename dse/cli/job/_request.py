@@ -58,7 +58,7 @@ class Request:
         recompute: What the backward pass recomputes.
         recompute_modules: Parts of a layer that selective recomputation repeats.
         recompute_layers: Layers of each stage that are recomputed.
-        offload: What host memory holds.
+        offload: What is kept in host memory.
         offload_layers: Layers of each stage whose activations it holds.
         data_sharding: ZeRO stage.
         sharding_degree: Ranks that share one copy of what is sharded; all replicas if None.

@@ -23,7 +23,7 @@ def export_command(
         typer.Option(
             "--format",
             help="json: the plan, or the configuration of models without one; yaml: the "
-            "configuration; or the words of a training framework: torchrec for plans, megatron, "
+            "configuration; or the format of a training framework: torchrec for plans, megatron, "
             "torchtitan or fsdp for transformers. Of a captured trace json and yaml are the "
             "changes, for `dse trace whatif --steps`.",
         ),

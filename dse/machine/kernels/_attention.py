@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: Sizes of an attention; `kv_heads` are as many as `heads` where they are not given.
 ATTENTION_SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim")
 
-#: Sizes that it may have besides: columns of a head's values, as many as of its queries and keys
-#: where they are not given, and keys up to its own position that a query sees at most.
+#: Optional sizes: columns of a head's values (by default those of its queries and keys), and the
+#: most keys up to its own position that a query sees.
 ATTENTION_OPTIONS = ("value_dim", "window")
 
 #: Logarithms of the terms of a measured kernel over the reference.

@@ -1,10 +1,10 @@
 """Experts of a mixture: their grouped products, and the exchange of the tokens that visit them.
 
-One kernel multiplies the rows of each expert with that expert's matrix, in whole tiles. Measured
-is a block of experts as inference engines run it: rows are put in order, multiplied twice with the
-activation between, and summed back into tokens. Its time is that of few physical terms, and the
+One kernel multiplies the rows of each expert by that expert's matrix, in whole tiles. Measurements
+are of a block of experts as inference engines run it: rows are sorted, multiplied twice with the
+activation between, and summed back into tokens. Its time is a sum of a few physical terms, and the
 weight of the products says how much longer they take than one product with as many rows. Training
-takes that weight alone, because it moves rows in kernels of its own.
+uses that weight only, because it moves rows in separate kernels.
 
 An exchange sends each token once to every rank that has one of its experts (DeepEP, HybridEP).
 """

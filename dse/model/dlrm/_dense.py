@@ -86,7 +86,7 @@ def model_flops(model: DlrmModel, samples: int) -> float:
     """Returns the arithmetic of all products and of attention in one step over some samples.
 
     Without what is computed again; of attention half of the matrix counts, backward five products
-    to two forward, as in published utilisations.
+    to two forward, as in published utilizations.
 
     Args:
         model: The model.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLookups:
-    """What sample batches say.
+    """What sample batches show.
 
     Attributes:
         lengths: Lookups of bags, by feature.
@@ -74,7 +74,7 @@ def _count(sketch: RowSketch, table: LiveTable, feature: str, values: Any) -> No
 
 
 def _jagged(value: Any) -> Iterator[Any]:
-    """Yields the keyed jagged tensors in a batch, however it is put together."""
+    """Yields the keyed jagged tensors in a batch, at any depth."""
     if hasattr(value, "to_dict") and hasattr(value, "stride") and hasattr(value, "keys"):
         yield value
         return

@@ -30,7 +30,7 @@ class _Architecture(NamedTuple):
         biases: Whether linear layers have biases.
         learned_positions: Whether positions have learned vectors.
         tied: Whether embedding and language head share a matrix unless the file says otherwise.
-        full_every: With a sliding window, each such layer sees all tokens unless the file says
+        full_every: With a sliding window, every n-th layer sees all tokens unless the file says
             otherwise; 0 if none does.
         shared_expert: Whether all tokens visit one more expert, as wide as the others.
         limited_experts: Whether experts have biases and limit values before their activation.
@@ -237,7 +237,7 @@ def _window(path: Path, config: _HuggingFaceConfig, architecture: _Architecture)
     """Returns the sliding window.
 
     Raises:
-        ConfigError: Layers with a window and without follow each other in no order of model files.
+        ConfigError: Model files cannot express which layers have a window.
     """
     if config.sliding_window is None or not config.use_sliding_window:
         return []
@@ -272,7 +272,7 @@ def _feed_forward(
     """Returns the feed-forward block, or experts and the layers that have none.
 
     Raises:
-        ConfigError: Layers without experts come in no order of model files.
+        ConfigError: Model files cannot express which layers have experts.
     """
     if config.experts is None:
         return [] if config.ffn_hidden is None else [f"ffn_hidden: {config.ffn_hidden}"]

@@ -61,7 +61,7 @@ class TransformerModel:
         mtp_modules: Modules after the last layer that predict one more token each: two norms, a
             projection of embedding and residual stream together, a layer like the last one, and
             the language head (MTP: DeepSeek-V3, arXiv 2412.19437, § 2.2).
-        of_modules: Whether its layers are such modules: one of :attr:`layer_models`.
+        of_modules: Whether its layers are such modules, as in one of :attr:`layer_models`.
     """
 
     name: str
@@ -132,12 +132,12 @@ class TransformerModel:
 
     @property
     def attention_width(self) -> int:
-        """Columns of what attention gives, all heads together."""
+        """Columns of attention's output, all heads together."""
         return self.heads * self.value_dim
 
     @property
     def attention_input_width(self) -> int:
-        """Columns that the matrices to heads take in: of the layer's input, or latent ones."""
+        """Columns that the projections to heads take in: of the layer's input, or latent ones."""
         latent = self.latent
         if latent is None:
             return self.hidden
@@ -145,7 +145,7 @@ class TransformerModel:
 
     @property
     def window_tokens(self) -> int:
-        """Tokens that one sees at most in a layer; all of a sample without a sliding window."""
+        """Tokens that a token sees at most; all of a sample without a sliding window."""
         return (
             self.sequence_length
             if self.window is None
@@ -154,7 +154,7 @@ class TransformerModel:
 
     @property
     def attended_tokens(self) -> float:
-        """Tokens that one sees in a layer, itself included, on average over a sample."""
+        """Tokens that a token sees, itself included, on average over a sample."""
         tokens, most = self.sequence_length, self.window_tokens
         return most - most * (most - 1) / (2 * tokens) if self.causal else float(tokens)
 
@@ -210,8 +210,8 @@ class TransformerModel:
     def layer_matrix_parameters_of(self, tensor: int) -> float:
         """Returns the weights of a layer's matrices on one of `tensor` ranks; no experts.
 
-        Projections down to latent columns are on all of them, and heads of keys and values on as
-        many as there are more ranks than heads.
+        Projections down to latent columns are on all of them. Where there are more ranks than key
+        and value heads, several ranks have the same head.
         """
         whole = 0 if self.latent is None else self.hidden * self.latent.width
         shared = self.hidden * (tensor * self.key_value_width(tensor) - self.key_value_width())
@@ -323,7 +323,7 @@ class TransformerModel:
 
     @property
     def model_flops_per_sample_causal(self) -> float:
-        """The same with only the scores that a token sees, as Megatron-Core counts today."""
+        """The same without masked scores, as Megatron-Core counts today."""
         return 3.0 * self.forward_flops_per_sample_causal
 
     @property

@@ -44,17 +44,17 @@ class MixtureOfExperts:
         active: Experts that one token visits.
         ffn_hidden: Inner width of an expert.
         shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
-        imbalance: Tokens of the busiest rank of a group over the mean; 1 is an even routing.
+        imbalance: Tokens of the busiest rank of a group over the mean; 1 if routing is even.
         first_dense: Layers before the first one with experts.
-        every: Of the layers after those, each `every`-th of the model has experts.
+        every: Of the layers from there on, every `every`-th one has experts.
         dense_ffn_hidden: Inner width of layers without experts; 0 if all have them.
-        skew: Exponent of Zipf's law for the popularity of experts, which makes some ranks busier
-            by chance besides; 0 if all are alike.
-        capacity_factor: Rows that an expert takes at most, over the mean; more are dropped. None
-            if none are.
-        pads_to_capacity: Whether experts with fewer rows are filled up to that.
+        skew: Exponent of Zipf's law for the popularity of experts, which by chance makes some
+            ranks busier than others; 0 if all are equally popular.
+        capacity_factor: Rows that an expert takes at most, over the mean; the rest are dropped.
+            None without a limit.
+        pads_to_capacity: Whether experts with fewer rows are padded to that number.
         biases: Whether the products of an expert add biases.
-        limited: Whether values are limited before a gated activation, as in gpt-oss.
+        limited: Whether values are clamped before a gated activation, as in gpt-oss.
     """
 
     count: int
@@ -80,8 +80,9 @@ class MixtureOfExperts:
 class LatentAttention:
     """Multi-head latent attention (MLA: DeepSeek-V2, arXiv 2405.04434, § 2.1).
 
-    Keys and values of all heads are made from few columns, and queries from a few others; each has
-    its norm. A part of every head carries the position, which in the keys all heads share.
+    Keys and values of all heads are projected from a few latent columns, and queries from a few
+    others; both are normalized. A part of every head carries the position; in the keys, all heads
+    share it.
 
     Attributes:
         kv_rank: Columns that keys and values are made from.
@@ -106,8 +107,8 @@ class SlidingWindow:
     """Attention to the nearest tokens only.
 
     Attributes:
-        tokens: Tokens that one sees, itself included.
-        full_every: Each `full_every`-th layer sees all instead; 0 if none does.
+        tokens: Tokens that a token sees, itself included.
+        full_every: Every `full_every`-th layer sees all tokens instead; 0 if none does.
     """
 
     tokens: int

@@ -86,7 +86,7 @@ class LatentBlock(StrictModel):
 
 
 class WindowBlock(StrictModel):
-    """A sliding window of attention, in all layers or in all but each `full_every`-th."""
+    """A sliding window of attention, in all layers or in all but every `full_every`-th."""
 
     tokens: Width
     full_every: Annotated[int, Field(ge=2, le=10_000)] | None = None

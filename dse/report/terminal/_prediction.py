@@ -180,7 +180,7 @@ def print_bound_by(predictions: Sequence[tuple[str, Prediction]], console: Conso
 
 
 def _utilization(prediction: Prediction, utilization: float) -> str:
-    """Returns model FLOPs utilisation, and beside it other conventions where they differ."""
+    """Returns model FLOPs utilization, with other conventions where they differ."""
     causal = prediction.metric("model_flops_utilization_causal")
     hardware = prediction.metric("hardware_flops_utilization")
     shown = [f"{percent(utilization)} (without recomputation)"]

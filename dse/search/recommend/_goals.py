@@ -305,7 +305,7 @@ def _counted(
     if "token" not in text:
         return _read(name, text, lambda given: read(given, "samples")), 0
     if not tokens_per_sample:
-        raise ConfigError(f"{name}: samples of this model have no tokens; say it in samples")
+        raise ConfigError(f"{name}: samples of this model have no tokens; give it in samples")
     tokens = _read(name, text, lambda given: read(given, "tokens"))
     return tokens / tokens_per_sample, tokens_per_sample
 

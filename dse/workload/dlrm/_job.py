@@ -335,7 +335,7 @@ class DlrmJob(Job):
         return samples * (forward_s + software.evaluation_s_per_sample / ranks)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
-        """Returns model FLOPs utilisation (MFU) for models with a sequence.
+        """Returns model FLOPs utilization (MFU) for models with a sequence.
 
         Others are bound by their tables, and their dense part says nothing of them.
         """

@@ -1,4 +1,4 @@
-"""What the form of a training framework can say of a job; anything else is refused by name."""
+"""Configuration formats of training frameworks; what one cannot express is refused by name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeployFormat:
-    """The form in which a training framework takes a configuration.
+    """The format in which a training framework takes a configuration.
 
     Attributes:
         name: As `dse export --format` has it.
         framework: Name of the framework in messages.
-        text: Writes a job in this form; raises :class:`ConfigError` for values that the framework
-            does not have.
-        parallelism: Fields of :class:`Parallelism` that the form has words for.
-        model: Optional fields of models, and of their experts, that it has words for.
+        text: Writes a job in this format; raises :class:`ConfigError` for values that the
+            framework does not have.
+        parallelism: Fields of :class:`Parallelism` that the format can express.
+        model: Optional fields of models, and of their experts, that it can express.
     """
 
     name: str
@@ -36,10 +36,10 @@ class DeployFormat:
     model: frozenset[str] = frozenset()
 
     def write(self, job: TransformerJob) -> str:
-        """Returns a job in this form.
+        """Returns a job in this format.
 
         Raises:
-            ConfigError: The form has no word for a part of the model or of the parallelism.
+            ConfigError: The format cannot express a part of the model or of the parallelism.
         """
         self._refuse(job.parallelism, self.parallelism)
         self._refuse(job.model, self.model)
@@ -62,4 +62,4 @@ class DeployFormat:
             if field.default is MISSING or value == field.default or field.name in known:
                 continue
             shown = value.value if isinstance(value, Enum) else value
-            raise self.refusal(f"words for {field.name} {shown}", "use --format json or yaml")
+            raise self.refusal(f"setting for {field.name} {shown}", "use --format json or yaml")

@@ -115,7 +115,7 @@ class TransformerJob(Job):
 
     @property
     def expert_dispatch(self) -> ExpertDispatch:
-        """How tokens reach their experts: as asked for, else as the program does it."""
+        """How tokens reach their experts: as requested, else as the program does it."""
         return self.parallelism.expert_dispatch or self.software.expert_dispatch
 
     rank_word = "stage"
@@ -172,12 +172,12 @@ class TransformerJob(Job):
         return attributed_step(self)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
-        """Returns tokens per second, and utilisations of the devices' arithmetic.
+        """Returns tokens per second, and utilizations of the devices' arithmetic.
 
-        All are over what the devices' peak rates allow in that time. Model FLOPs utilisation (MFU)
-        counts no recomputation, and attention's scores in full (Chowdhery et al., PaLM, arXiv
-        2204.02311, appendix B) or, causal, those that a token sees. Hardware FLOPs utilisation
-        (HFU: Korthikanti et al., § 6.3) is the first of both with recomputation.
+        All are shares of what the devices' peak rates allow in that time. Model FLOPs utilization
+        (MFU) counts no recomputation; it counts attention's scores in full (Chowdhery et al.,
+        PaLM, arXiv 2204.02311, appendix B) or, causal, those that a token sees. Hardware FLOPs
+        utilization (HFU: Korthikanti et al., § 6.3) is the former plus recomputation.
         """
         batch, model = self.global_batch_size, self.model
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size

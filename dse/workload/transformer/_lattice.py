@@ -1,8 +1,8 @@
-"""Ways to spread a training step that are worth looking at: a lattice of degrees with few points.
+"""The usual ways to parallelize a training step: a small lattice of degrees.
 
-Rules of thumb of those who train large models keep it small: matrices are shared inside the reach
-of the link alone, samples only where they are long, stages only as deep as memory asks for, and
-each way recomputes as little as it has to.
+Rules of thumb keep it small: tensor parallelism stays inside a scale-up domain, context
+parallelism is for long samples only, pipelines are only as deep as memory requires, and each way
+recomputes as little as it can.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dse.workload.transformer._job import TransformerJob
 
-#: What is chosen; all else is as by default.
+#: What is chosen; everything else keeps its default.
 CHOSEN = (
     "tensor",
     "pipeline",
@@ -36,22 +36,22 @@ CHOSEN = (
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 
-#: Tokens of a sample that a rank keeps at least under context parallelism.
+#: Fewest tokens of a sample on a rank under context parallelism.
 _LEAST_TOKENS = 4096
 
-#: Depths of a pipeline that fit without full recomputation, after which deeper ones are left out.
+#: After so many pipeline depths that fit without full recomputation, deeper ones are left out.
 _DEPTHS = 2
 
-#: Wait of stages for each other over their work: from which virtual stages are worth a look, and
-#: below which more of them are not.
+#: Bubble over the work of a stage: above the first, virtual stages are considered; below the
+#: second, no more of them are.
 _LONG_WAIT, _SHORT_WAIT = 0.02, 0.005
 
-#: Layers of a virtual stage at least.
+#: Fewest layers of a virtual stage.
 _LEAST_LAYERS = 2
 
 
 def usual_ways(job: TransformerJob) -> Iterator[Parallelism]:
-    """Yields the usual ways to spread a job over its ranks that fit their memory.
+    """Yields the usual ways to parallelize a job that fit the memory of its ranks.
 
     Args:
         job: What is trained and where; its own parallelism does not matter.

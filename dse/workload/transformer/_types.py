@@ -58,7 +58,7 @@ class RecomputeModule(StrEnum):
 
 
 class Offload(StrEnum):
-    """What host memory holds instead of the device."""
+    """What is kept in host memory instead of on the device."""
 
     NONE = "none"
     ACTIVATIONS = "activations"
@@ -201,7 +201,7 @@ class Parallelism:
             core of attention.
         recompute_layers: Layers of each stage, or virtual stage, of which anything is computed
             again; 0 for all.
-        offload: What host memory holds.
+        offload: What is kept in host memory.
         offload_layers: Layers of each stage, or virtual stage, whose activations it holds; 0 for
             all.
         data_sharding: What data-parallel ranks keep only a part of.
@@ -331,7 +331,7 @@ class TransformerRuntime:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss keeps the logits in FP32 besides their softmax; else in place.
+        copies_logits: The loss keeps the logits in FP32 beside their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of

@@ -1,4 +1,4 @@
-"""How a step is spread over ranks, in words."""
+"""How a step is parallelized, in words."""
 
 from __future__ import annotations
 

@@ -140,10 +140,10 @@ class TransformerWorkload(ModelWorkload):
     def framework_text(
         self, configuration: Configuration, framework: str, platform: Platform
     ) -> str:
-        """Returns a configuration in the words of a framework; see the base class."""
+        """Returns a configuration in a framework's format; see the base class."""
         if framework not in DEPLOY_FORMATS:
             return ModelWorkload.framework_text(self, configuration, framework, platform)
-        # How ranks are connected is nothing that a framework is told.
+        # A framework has no setting for how ranks are connected.
         parameters = {
             **dict(configuration.parameters),
             "world_size": configuration.world_size,
@@ -173,7 +173,7 @@ class TransformerWorkload(ModelWorkload):
     def candidates(
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
     ) -> Iterator[Mapping[str, ParameterValue]]:
-        """Yields the usual ways to spread the step; see the base class."""
+        """Yields the usual ways to parallelize the step; see the base class."""
         for spread in usual_ways(self.job(platform, parameters)):
             values = {name: getattr(spread, name) for name in CHOSEN}
             yield {

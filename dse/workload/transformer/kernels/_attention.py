@@ -76,8 +76,8 @@ class AttentionWork:
     def between(self, *, backward: bool) -> list[Kernel]:
         """Returns the kernels between the products of latent attention.
 
-        Norms of the latent columns; columns with the position are turned, and keys and values are
-        put together by head.
+        Norms of the latent columns; columns with the position are rotated, and keys and values are
+        concatenated by head.
         """
         model, latent = self._model, self._model.latent
         if latent is None:
@@ -119,7 +119,7 @@ class AttentionWork:
         queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
         scores = self._heads * queries * keys
         moved, launches = self._softmax(2 * self._value)
-        # The heads' outputs are put side by side again.
+        # The heads' outputs are concatenated again.
         joined = 2 * self._value * self._heads * queries * dim
         return [
             Product(queries, keys, dim, self._heads),

@@ -2,7 +2,7 @@
 
 Rows are tokens, once for each expert that they visit. Megatron-Core runs the router, the
 bookkeeping of the exchange, biases and limits of activations as one kernel for each operator, and
-biases for each expert besides (`router.py`, `token_dispatcher.py` and `experts.py` there).
+biases separately for each expert (its `router.py`, `token_dispatcher.py` and `experts.py`).
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class ExpertWork:
         return [*before, Elementwise(values * self._value * self._inner * self.rows)]
 
     def after_activation(self) -> list[Kernel]:
-        """What nothing in the backward pass needs the result of."""
+        """Kernels whose results the backward pass does not need."""
         _, second = self._matrices()
         kernels: list[Kernel] = [self._grouped(*second)]
         if self._separate and self._experts.biases:
-            # In FP32: weight times bias, and its sum with the output; all experts put together,
+            # In FP32: weight times bias, and its sum with the output; all experts concatenated,
             # and cast.
             moved = (24 + 2 * self._value) * self._model.hidden * self.rows
             kernels.append(Elementwise(moved, 2 * self._held + 2, separate=True))
@@ -121,7 +121,7 @@ class ExpertWork:
         return Elementwise(moved, round(self._problem.software.router_kernels))
 
     def _ordered(self, *, back: bool) -> Elementwise:
-        """Rows sorted by expert on their way there, or put back in the order of tokens."""
+        """Rows sorted by expert before the exchange, or back into the order of tokens after it."""
         dispatch = self._problem.expert_dispatch
         if self._group == 1:
             values = self._own + self.rows
@@ -148,11 +148,11 @@ class ExpertWork:
         kernels: list[Kernel] = []
         columns = (2 if self._model.gated_ffn else 1) * self._inner * self.rows
         if self._experts.biases:
-            # Each expert's sum, and all experts put together.
+            # Each expert's sum, and all experts concatenated.
             moved = 4 * self._value * columns
             kernels.append(Elementwise(moved, self._held + 1, separate=True))
         if self._experts.limited:
-            # Each half, and both put together.
+            # Each half, and both concatenated.
             kernels.append(Elementwise(4 * self._value * columns, 3, separate=True))
         return kernels
 
@@ -164,8 +164,8 @@ class ExpertWork:
         if self._experts.limited:
             kernels.append(Elementwise(5 * self._value * columns, 4, separate=True))
         if self._experts.biases:
-            # The sum over rows, and all experts put together; then those of weight times bias in
-            # FP32: both casts, each factor's gradient with its sum, all experts put together.
+            # The sum over rows, and all experts concatenated; then those of weight times bias in
+            # FP32: both casts, each factor's gradient with its sum, all experts concatenated.
             kernels += [
                 Elementwise(3 * self._value * columns, self._held + 1, separate=True),
                 Elementwise((32 + 4 * self._value) * outputs, 5 * self._held + 2, separate=True),

@@ -44,7 +44,7 @@ class LayerWork:
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0
         self._fused = problem.software.fused_elementwise
-        #: Attention of the layer.
+        #: The layer's attention.
         self.attention = AttentionWork(problem)
         #: The layer's experts; None in a dense model.
         self.experts = None if self._model.experts is None else ExpertWork(problem)
@@ -192,7 +192,7 @@ class LayerWork:
         return Work((forward,), (backward,))
 
     def head(self) -> Work:
-        """Final norm, logits and loss; BERT's transform with its activation and norm besides."""
+        """Final norm, logits and loss; also BERT's transform with its activation and norm."""
         model, value, tokens = self._model, self._value, self.tokens
         hidden, columns = model.hidden, -(-model.vocab // self._tensor)
         forward: list[Kernel] = [self._norm(), Product(tokens, columns, hidden)]
@@ -225,9 +225,9 @@ class LayerWork:
         return self.tokens, hidden // self._tensor, 2 * hidden
 
     def prediction_module(self) -> Work:
-        """What a multi-token prediction module has besides its layer; nothing in other layers.
+        """What a multi-token prediction module adds to its layer; nothing in other layers.
 
-        The next token's vector and the residual stream are normed and projected to one; the
+        The next token's vector and the residual stream are normalized and projected together; the
         language head predicts from it.
         """
         model = self._model

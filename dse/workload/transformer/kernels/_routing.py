@@ -1,8 +1,8 @@
 """How unevenly tokens are routed: rows of the busiest rank of a group over the mean.
 
-Experts are popular after Zipf's law with one exponent, as rows of embedding tables are, and stand
-on ranks in no particular order. The share of a rank is then the mean of its experts', and the
-busiest of many ranks has the expected largest one.
+The popularity of experts follows Zipf's law with one exponent, as that of embedding rows does, and
+experts are on ranks in no particular order. The share of a rank is then the mean of its experts',
+and the busiest of many ranks has the expected largest one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def busiest_load(experts: MixtureOfExperts, group: int) -> Load:
         total = sum(shares)
         popular = [share * experts.count / total for share in shares]
         variance = sum((share - 1.0) ** 2 for share in popular) / experts.count
-        # Of `held` experts drawn without putting back.
+        # Of `held` experts drawn without replacement.
         variance *= (experts.count - held) / (max(1, experts.count - 1) * held)
         # Expected largest of independent draws (Blom), and Gumbel's deviation of it.
         largest = NormalDist().inv_cdf((group - 0.375) / (group + 0.25))

@@ -49,8 +49,8 @@ _MASTER_BYTES = 4
 #: Layers whose parameters are gathered at the same time: the one at work and the next.
 _GATHERED_LAYERS = 2
 
-#: Standard deviation of the logarithm of actual over predicted bytes: of what a pass needs, and of
-#: the total besides. Such that 90 % of the published steps of nanotron lie in their interval.
+#: Standard deviation of the logarithm of actual over predicted bytes: of what a pass needs, and
+#: of the total. Chosen so that 90 % of the published steps of nanotron lie in their interval.
 _PASSING_SPREAD = 0.20
 _TOTAL_SPREAD = 0.03
 
@@ -326,7 +326,7 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, floa
         tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
         masks = tokens / parallelism.sequence_share * model.hidden
         kept += masks * min(parallelism.pipeline, problem.micro_batches)
-    # The layer that is computed again needs the rest besides; the loss is over by then.
+    # The layer that is recomputed needs the rest as well; the loss is over by then.
     last = stage == parallelism.pipeline - 1
     kept += max(repeated, (1 + model.mtp_modules) * _head_bytes(problem) if last else 0.0)
     return kept * problem.software.kept_share, gone

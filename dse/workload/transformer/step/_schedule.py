@@ -70,7 +70,7 @@ def layers_by_chunk(
         layers: Layers of the model.
         pipeline: Stages.
         interleave: Chunks of a stage.
-        modules: Multi-token prediction modules; the last chunk has them besides its layers.
+        modules: Multi-token prediction modules; the last chunk has them after its layers.
 
     Returns:
         One number a chunk, modules included; empty if there is no such split.

@@ -1,4 +1,4 @@
-"""A linear program that is put together row by row and solved by HiGHS."""
+"""A linear program that is built row by row and solved by HiGHS."""
 
 from __future__ import annotations
 
