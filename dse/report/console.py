@@ -200,6 +200,13 @@ def percent(share: float | None, digits: int = 1) -> str:
     return UNKNOWN if share is None else f"{100 * share:.{digits}f} %"
 
 
+def probability(share: float) -> str:
+    """Formats a probability; some hundred drawn times do not say more than whole percents."""
+    if share >= 0.995:
+        return "over 99 %"
+    return "under 1 %" if share <= 0.005 else percent(share, 0)
+
+
 def signed_percent(share: float | None, digits: int = 1) -> str:
     """Formats a relative difference with its sign."""
     return UNKNOWN if share is None else f"{100 * share:+.{digits}f} %"

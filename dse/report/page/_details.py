@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.report._decision import gap_words
 from dse.report._metrics import cost_words, price_words
-from dse.report.console import duration, interval, percent
+from dse.report.console import duration, interval, percent, probability
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
 from dse.workload import program_label, workload_kind
@@ -220,7 +220,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     if prediction.memory:
         left = percent(prediction.memory_headroom_fraction)
         fits = prediction.fit_probability
-        sure = f"; fits with {percent(fits, 0)}" if 0.0 < fits < 1.0 else ""
+        sure = f"; fits with a probability of {probability(fits)}" if 0.0 < fits < 1.0 else ""
         rows.append(("Memory left", f"{left} on the fullest rank{sure}"))
     utilization = prediction.metric("model_flops_utilization")
     if utilization is not None:

@@ -17,6 +17,7 @@ from dse.report.console import (
     ms,
     names,
     percent,
+    probability,
     rank_names,
     signed_percent,
     texts,
@@ -94,7 +95,7 @@ def usable_memory(prediction: Prediction) -> str:
     """Returns the memory that a device has, and which memory the prediction counts."""
     usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
     if 0.0 < prediction.fit_probability < 1.0:
-        usable += f", fits with {percent(prediction.fit_probability, 0)}"
+        usable += f", fits with a probability of {probability(prediction.fit_probability)}"
     held = max((account.host_bytes for account in prediction.memory), default=0.0)
     if held:
         usable += f"; up to {gib(held)} of host memory for each"

@@ -17,6 +17,7 @@ from dse.report.console import (
     gib,
     line,
     percent,
+    probability,
     signed_percent,
     texts,
 )
@@ -147,17 +148,10 @@ def _chance(found: Recommendation, solved: Solved) -> str:
     if required <= 0:
         return "for certain, by its price"
     text = (
-        f"with a probability of {_probability(solved.probability(found.goal))}, "
+        f"with a probability of {probability(solved.probability(found.goal))}, "
         f"{signed_percent(solved.throughput_per_s / required - 1)} from what is needed"
     )
     return f"{text} ({BOUND_LABEL})" if found.is_bound else text
-
-
-def _probability(probability: float) -> str:
-    """Formats a probability; some hundred drawn times do not say more than whole percents."""
-    if probability >= 0.995:
-        return "over 99 %"
-    return "under 1 %" if probability <= 0.005 else percent(probability, 0)
 
 
 def _plan(solved: Solved) -> str:
@@ -210,7 +204,7 @@ def _print_rows(
             _rate(found, solved.throughput_per_s).rpartition(" ")[0],
             f"{price:,.2f}",
             UNKNOWN if cost is None else usd(cost),
-            _probability(solved.probability(found.goal)),
+            probability(solved.probability(found.goal)),
         ]
         if samples is not None:
             whole = job_cost_usd(samples, solved.throughput_per_s, price)

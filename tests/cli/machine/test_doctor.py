@@ -40,7 +40,10 @@ def test_json_has_every_platform_and_line(doctor):
 def test_one_platform_in_detail(doctor):
     document = json.loads(doctor("--platform", "cpu", "--json").stdout)
     assert document["kind"] == "cpu"
-    assert {family["family"] for family in document["families"]} == {*FAMILIES} - {"networks"}
+    assert {family["family"] for family in document["families"]} == {*FAMILIES} - {
+        "networks",
+        "experts",
+    }
     assert any(figure["origin"] == "assumed" for figure in document["figures"])
     text = doctor("--platform", "h100_sxm").stdout
     assert "by formulas" in text
