@@ -297,3 +297,13 @@ def test_latent_columns_are_enough_to_make_queries_keys_and_values_again():
     tokens = model.sequence_length
     assert dropped[0] - dropped[1] == pytest.approx(tokens * 2 * model.qkv_width_of(1))
     assert model.qkv_width_of(1) >= 128 * (192 + 128 + 128)
+
+
+def test_a_gathered_layer_has_the_columns_that_tensor_ranks_do_not_share():
+    model = replace(load_model("llama3_8b"), kv_heads=1)
+    sharded = {"data": 4, "data_sharding": DataSharding.PARAMETERS, "sequence_parallel": True}
+    alone = problem(model, gpus=8, tensor=2, **sharded)
+    once = replace(alone, model=replace(model, kv_heads=2))
+    # Both ranks hold the one head, as they do with a head for each.
+    held, expected = (stage_memory(one, 0).bytes_for("buffers") for one in (alone, once))
+    assert held == expected

@@ -396,9 +396,8 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     total += _context_buffer_bytes(problem, tokens)
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            one.layer_parameters / parallelism.tensor
-            + one.layer_expert_parameters / parallelism.expert_ranks
-            for one in model.layer_models
+            layer_parameters(one) + one.model.layer_expert_parameters / parallelism.expert_ranks
+            for one in problem.layer_jobs
         )
         first, last = stage == 0, stage == parallelism.pipeline - 1
         rest = end_parameters(problem, last=False) if first else 0.0
