@@ -264,7 +264,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
     if found.replicas == 1 and found.data_sharding is not DataSharding.NONE:
         raise ConfigError(
             f"data sharding {found.data_sharding.value} with one replica shards nothing: same as "
-            "none"
+            f"{DataSharding.NONE.value}; use that, or fewer tensor, pipeline and context ranks"
         )
     return found
 
