@@ -12,7 +12,7 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s
 from dse.machine.platforms import load_platform
-from dse.model import load_model
+from dse.model import MixtureOfExperts, load_model
 from dse.workload import load_workload, predict_job
 from dse.workload.transformer import (
     COMPOSER,
@@ -32,6 +32,7 @@ from dse.workload.transformer import (
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.memory._account import layer_operand_bytes
 from dse.workload.transformer.step._groups import Groups
+from dse.workload.transformer.step._layer_costs import accumulation
 from dse.workload.transformer.step._transfers import Transfers
 from tests.conftest import make_cluster
 
@@ -386,3 +387,19 @@ def test_more_shards_never_hold_more(drawn):
 
 def _fields(spread):
     return {field.name: getattr(spread, field.name) for field in fields(spread)}
+
+
+def test_gradients_that_are_reduced_each_time_are_added_shard_by_shard():
+    # Two passes of 16 samples on eight replicas, whose experts are whole on each.
+    mixture = replace(SMALL, experts=MixtureOfExperts(8, 2, 4096))
+    spread = {"data": 8, "expert": 8, "micro_batch_size": 2}
+    job = step(mixture, data_sharding=DataSharding.GRADIENTS, **spread)
+    shared, experts = 1e6, 1e5
+    (sums,) = accumulation(job, shared, experts)
+    value = job.precision.value_bytes
+    assert job.parallelism.expert_zero == 1
+    added = shared / job.parallelism.shards + experts
+    assert sums.traffic_bytes == pytest.approx(added * (2 * job.gradient_bytes + value))
+    whole = replace(job, parallelism=replace(job.parallelism, no_sync=True))
+    (sums,) = accumulation(whole, shared, experts)
+    assert sums.traffic_bytes == pytest.approx((shared + experts) * job.gradient_bytes)

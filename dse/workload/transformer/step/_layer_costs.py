@@ -68,7 +68,7 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     """
     work = LayerWork(problem)
     split = problem.model.layer_matrix_parameters_of(problem.parallelism.tensor)
-    sums = accumulation(problem, split + _expert_parameters(problem))
+    sums = accumulation(problem, split, _expert_parameters(problem))
     module = work.prediction_module()
     apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
@@ -86,22 +86,27 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     )
 
 
-def accumulation(problem: TransformerJob, parameters: float) -> list[Kernel]:
+def accumulation(problem: TransformerJob, parameters: float, experts: float = 0.0) -> list[Kernel]:
     """Returns the kernels that add gradients to those of earlier passes.
+
+    Gradients that are reduced after every pass are added shard by shard.
 
     Args:
         problem: What is trained, where and how.
-        parameters: Those of a rank that the gradients belong to.
+        parameters: Those of a rank that the gradients belong to, without experts.
+        experts: Those of the rank's experts.
     """
-    parallelism = problem.parallelism
-    each = shards_gradients(problem) and not parallelism.no_sync
-    if problem.micro_batches == 1 or each:
+    parallelism, software = problem.parallelism, problem.software
+    if problem.micro_batches == 1:
         return []
+    each = shards_gradients(problem) and not parallelism.no_sync
     traffic = problem.gradient_bytes
-    if not problem.software.fused_accumulation:
+    if each or not software.fused_accumulation:
         # The new gradient is read, and the sum written once more than it is anyway.
         traffic += problem.gradient_bytes + problem.precision.value_bytes
-    return [Elementwise(parameters * traffic, 4)]
+    if each:
+        parameters, experts = parameters / parallelism.shards, experts / parallelism.expert_zero
+    return [Elementwise((parameters + experts) * traffic, 4)]
 
 
 def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
