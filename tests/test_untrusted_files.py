@@ -92,19 +92,21 @@ CALLS = {
         "dse/trace/replay/_replay.py",
         "dse/trace/whatif/optimizations/__init__.py",
         "dse/workload/_registry.py",
+        "dse/workload/transformer/deploy/__init__.py",
     },
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/trace/replay/_registry.py"},
+    "runpy.run_path": {"dse/cli/files/model/_torchrec.py", "dse/trace/replay/_registry.py"},
     "runpy.run_module": set(),
     # Trees of a calibration, unpacked within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},
-    # Files of the system, and traces that the profiler just wrote.
+    # Files of the system, traces that the profiler just wrote, and scripts of the package.
     "*.read_text": {
         "dse/trace/replay/run/_memory.py",
         "dse/calibration/microbench/_machine.py",
         "dse/trace/capture/_agent.py",
         "dse/doctor/_machine.py",
         "dse/launch/_cores.py",
+        "dse/workload/dlrm/deploy/_torchrec.py",
     },
     "*.read_bytes": set(),
 }
