@@ -43,33 +43,37 @@ _HEAD = """# Comparison
 What the neighbours are for, and figures side by side. Written by
 `python benchmarks/comparison.py --write docs/comparison.md`; do not edit.
 
-| | answers | needs | take it when |
-|---|---|---|---|
-| `dse` | plans, machines, batch, parallelism and price for training, with intervals and bounds | a CPU | you choose before you rent, or want a plan with a bound |
-| [TorchRec's planner](https://github.com/meta-pytorch/torchrec) | a sharding plan inside a training script | TorchRec | the tables are few, or constraints are used that `dse` does not model ([torchrec.md](torchrec.md)) |
-| [aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) | how to serve an LLM: disaggregation, parallelism, engine | a CPU | you serve instead of train |
-| [Calculon](https://github.com/calculon-ai/calculon) | steps of transformers on machines that need not exist | a CPU | you design hardware; rates of kernels are yours to give |
-| [vTrain](https://github.com/VIA-Research/vTrain) | steps of GPT models from profiled kernels | a GPU of the kind to be predicted | you have that GPU and a GPT |
+* **`dse`** answers which plan, machines, batch and parallelism to train with, and at what price;
+  with intervals and bounds, before anything is rented.
+* **[TorchRec's planner](https://github.com/meta-pytorch/torchrec)** makes a sharding plan inside a
+  training script. Take it if tables are few, or if it is asked for what `dse` does not model
+  ([torchrec.md](torchrec.md)).
+* **[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator)** says how to serve an LLM:
+  disaggregation, parallelism, engine.
+* **[Calculon](https://github.com/calculon-ai/calculon)** says what transformers take on machines
+  that need not exist; rates of their kernels are yours to give.
+* **[vTrain](https://github.com/VIA-Research/vTrain)** predicts steps of GPT from kernels that it
+  profiles; it needs a GPU of the kind in question.
 
 ## Figures
 
 `dse` is measured by our benchmarks, and so are the plans of TorchRec 1.8.0, which were made on the
-same machine and scored by the same model. Figures of the others are those that they publish, on the
-same rows where it says so. A dash says why there is none.
+same machine and scored by the same model. Figures of the others are those that they publish, on
+the same rows where it says so. A dash says why there is none.
 
 | | `dse` | TorchRec's planner | aiconfigurator | Calculon | vTrain |
 |---|---|---|---|---|---|
 """
 
 _NOTES = """
-* **Plans** are tasks of 20, 50 and 100 of 856 production-like tables on 8 H100 or A100, with all of
-  their memory or only a little more than the tables need ([performance.md](performance.md#methods)).
+* **Plans** are tasks of 20, 50 and 100 of 856 production-like tables on 8 H100 or A100, with all
+  of their memory or hardly more than the tables need ([performance.md](performance.md#methods)).
   One performance model scores all plans, ours, so the comparison is of *searching*; TorchRec's
-  planner optimizes its own estimates, which have other bandwidths. Its plans of tight tasks use host
-  memory or do not exist. `dse` had one second.
-* **Steps of Megatron-LM** are the eight of Korthikanti et al. 2022, Table 5 (22 billion to 1 trillion
-  parameters), which Calculon validates on. Kernels of `dse` were fitted on steps that include the
-  four of the two smaller models; the four larger ones alone: {larger}.
+  planner optimizes its own estimates, which have other bandwidths. Its plans of tight tasks use
+  host memory or do not exist. `dse` had one second.
+* **Steps of Megatron-LM** are the eight of Korthikanti et al. 2022, Table 5 (22 billion to 1
+  trillion parameters), on which Calculon validates. Kernels of `dse` were fitted on steps that
+  include the four of the two smaller models; the four larger ones alone: {larger}.
 * **Steps of Megatron-DeepSpeed** are those that vTrain publishes as its truth. On one node every
   third row was used for one constant of `dse`; of the rows on 64 to 512 GPUs nothing was. vTrain's
   figures are over its own selection of the rows of these files.
@@ -78,17 +82,16 @@ _NOTES = """
 * **Products** are held-out layer shapes of aiconfigurator's own tables; its figure is its design
   document's for one shape that its interpolation had to do without.
 
-Sources: Calculon, Isaev et al., SC 2023, and its `llm-validation`; vTrain, Bang et al., MICRO 2024;
-aiconfigurator, `docs/design/hybrid_modeling_design.md` at 095f58a. Not compared, because their code
-or rows are not public or need a GPU of the kind: NeuroShard, RecShard, Lumos, Charon, Phantora.
+Sources: Calculon, Isaev et al., SC 2023, and its `llm-validation`; vTrain, Bang et al., MICRO
+2024; aiconfigurator, `docs/design/hybrid_modeling_design.md` at 095f58a. Not compared, because
+their code or rows are not public or need a GPU of the kind: NeuroShard, RecShard, Lumos, Charon,
+Phantora.
 
 ## What the others have and `dse` has not
 
-* TorchRec's planner: SSD and key-value kernels, uneven row-wise shards, per-table estimates inside
-  the running job, no second package.
+* TorchRec's planner: SSD and key-value kernels, uneven row-wise shards, no second package.
 * aiconfigurator: inference, disaggregated serving, launch files of serving engines.
-* Calculon: free choice of hypothetical hardware down to rates of each kernel class, tiers of memory
-  for offload.
+* Calculon: hypothetical hardware down to the rates of each kind of kernel.
 * vTrain: a search over the number of training tokens for a compute budget.
 """
 

@@ -51,6 +51,5 @@ def grid_html(
         for name, cells in rows
     )
     below = f"<p>{escape(note)}</p>" if note else ""
-    return (
-        f"<table><caption>{escape(title)}</caption><tr><th></th>{head}</tr>{lines}</table>{below}"
-    )
+    top = f"<caption>{escape(title)}</caption><tr><th></th>{head}</tr>"
+    return f"<table>{top}{lines}</table>{below}"

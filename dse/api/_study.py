@@ -72,7 +72,7 @@ class Study:
         if self._study is None:
             return f"<p>{escape(repr(self))}</p>"
         frame = self.to_dataframe()
-        chosen = [one.name for one in self.result.parameters if frame[one.name].nunique() > 1]
+        chosen = [one.name for one in self.result.parameters if len(set(frame[one.name])) > 1]
         measured = [objective.metric for objective in self.result.objectives]
         front = frame.loc[frame["on_front"], ["number", *chosen, *measured]]
         table = front.sort_values(measured[0]).to_html(index=False, float_format="{:,.4g}".format)

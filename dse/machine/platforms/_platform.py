@@ -85,11 +85,8 @@ class Platform:
     def _repr_html_(self) -> str:
         """Shows every figure with its origin in a notebook."""
         fitted = [fact for fact in self.facts if fact.quantity.startswith("calibration.")]
-        shown = [
-            (one.quantity, f"{one.value} ({one.origin})")
-            for one in self.facts
-            if one not in fitted
-        ]
+        given = (fact for fact in self.facts if fact not in fitted)
+        shown = [(fact.quantity, f"{fact.value} ({fact.origin})") for fact in given]
         models = f"{len(fitted)}, with their errors in `dse doctor --platform`" if fitted else ""
         return fields_html(f"{self.name}: {self.description}", [*shown, ("fitted models", models)])
 
