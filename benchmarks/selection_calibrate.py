@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from selection_clock import measure_phases
 from selection_phases import PARTS, predicted_parts
-from selection_tasks import TRAINER, draw_model, task_problem
+from selection_tasks import TRAINER, draw_model, software_of, task_problem
 
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import (
@@ -78,14 +78,19 @@ LIMITS = Limits(280e6, 0.1, 20e9, 2e9, 10e6)
 TRAINER_SEED = 1000
 
 
-def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, DlrmRuntime]:
+def calibrated_machine(
+    ranks: int, budget_s: float, trainer: str = "reference"
+) -> tuple[Platform, DlrmRuntime]:
     """Returns this machine as a platform, and the trainer with its own work as measured here.
 
     Args:
         ranks: Ranks of the machine, of one thread each.
         budget_s: Time for measuring kernels and exchanges, in seconds.
+        trainer: What trains; only the reference trainer's own work is measured.
     """
     platform = calibrated_platform(ranks, budget_s)
+    if trainer != "reference":
+        return platform, software_of(trainer)
     return platform, measured_trainer(platform, ranks)
 
 
