@@ -242,6 +242,7 @@ def run(
     address: str = "",
     out: str | PathLike[str] | None = None,
     resume: bool = False,
+    repair: bool = False,
     storage: str = "",
     study_name: str = "",
     debug: bool = False,
@@ -262,6 +263,7 @@ def run(
         address: Ray cluster, as ``host:port``; empty for a local Ray.
         out: Study folder; a new one under `results/` by default.
         resume: Continue the study in `out`.
+        repair: With `resume`, drop damaged trials of its journal and evaluate them again.
         storage: URL of a database that several runs share; empty for none.
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
@@ -288,6 +290,7 @@ def run(
         address=address,
         out=out,
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=debug,
@@ -367,6 +370,7 @@ def _run_options(
     debug: bool,
     overrides: Sequence[str],
     time_limit_s: float | None = None,
+    repair: bool = False,
 ) -> RunOptions:
     from dse.search import RunOptions
     from dse.search.space import SamplerName
@@ -386,6 +390,7 @@ def _run_options(
         address=address,
         out=None if out is None else Path(out),
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=debug,
