@@ -126,7 +126,8 @@ def task_problem(
 
 def software_of(trainer: str) -> DlrmRuntime:
     """Returns a trainer's program as the model describes it."""
-    return find_program(DLRM_PROGRAMS, find_trainer(trainer).program).software
+    program = find_program(DLRM_PROGRAMS, find_trainer(trainer).program)
+    return program.software_for(Precision.FP32, on_cpu=True)
 
 
 def plan_of_torchrec(problem: DlrmProblem) -> ShardingPlan:

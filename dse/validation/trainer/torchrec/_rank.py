@@ -64,11 +64,11 @@ class TorchRecRank:
             device_kind=self._device.type,
             devices_per_domain=cluster.devices_per_domain,
         )
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-            # TorchRec warns of its own deprecated calls, and of what every plan leaves to it.
-            warnings.simplefilter("ignore")
-            for library in ("torchrec", "torch.fx"):
-                logging.getLogger(library).setLevel(logging.ERROR)
+        # TorchRec warns of its own deprecated calls, and of what every plan leaves to it.
+        warnings.simplefilter("ignore")
+        for library in ("torchrec", "torch.fx"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+        with torch.random.fork_rng(devices=[]):
             self._script = load_train_script()
             torch.manual_seed(options.seed)
             model = self._script.Model(self._job)

@@ -63,7 +63,9 @@ class TorchRecTrainer(Trainer[Candidate]):
         """Returns the candidate as this program; replicated tables have dense kernels there."""
         problem = candidate.problem
         own, wire = problem.software, problem.software.wire
-        software = find_program(DLRM_PROGRAMS, self.program).software_for(problem.precision)
+        software = find_program(DLRM_PROGRAMS, self.program).software_for(
+            problem.precision, on_cpu=problem.cluster.device.kind == "cpu"
+        )
         software = replace(software, pipeline=own.pipeline, wire=replace(wire, codec=True))
         tables = tuple(
             replace(one, compute_kernel=ComputeKernel.DENSE)
