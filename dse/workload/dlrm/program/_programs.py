@@ -129,8 +129,8 @@ _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
 
 #: What a step of TorchRec on a CPU takes besides its operators.
-_TORCHREC_ON_CPU = "steps of four samples of two made-up tasks on two ranks of a CPU over gloo"
-_TORCHREC_CPU_STEP_S = 3.9e-3
+_TORCHREC_ON_CPU = "steps of two made-up tasks on two ranks of a CPU over gloo"
+_TORCHREC_CPU_STEP_S = 4.0e-3
 
 _TORCHREC = DlrmRuntime(
     wire=_CONVERTED,
