@@ -64,7 +64,7 @@ def with_entry(tree, remark, text):
     path = tree / file
     before, found, after = path.read_text().partition(f"\n{opening}\n")
     assert found, f"{file} has no line `{opening}`"
-    path.write_text(f"{before}{found}{text}{after}")
+    path.write_text(f"{before}{found}{text.rstrip()},\n{after}")
 
 
 @pytest.mark.slow
