@@ -14,6 +14,7 @@ from dse.workload.transformer.program._runtimes import (
     MEGATRON_CORE,
     MEGATRON_DEEPSPEED,
     NANOTRON,
+    PYTORCH,
     ROUTER_KERNELS,
     TORCHTITAN,
     TORCHTITAN_EAGER,
@@ -119,6 +120,15 @@ _PROGRAMS = (
         origin="Like `torchtitan`, with separate elementwise kernels and PyTorch's loss",
         fitted=(_CALLS,),
         software=TORCHTITAN_EAGER,
+    ),
+    TransformerProgram(
+        name="pytorch",
+        description="PyTorch's own DDP, FSDP2 and tensor parallelism, as `fsdp` exports them",
+        origin=(
+            "Read: like `torchtitan_eager`, without clipping. Counted: bytes of an update"
+        ),
+        fitted=(_CALLS,),
+        software=PYTORCH,
     ),
     TransformerProgram(
         name="composer",

@@ -124,3 +124,14 @@ TORCHTITAN_EAGER = replace(
     loss=LossKernels.TORCH,
     framework_calls_per_op=EAGER_CALLS,
 )
+
+#: PyTorch's own DDP, FSDP2 and tensor parallelism without compilation, as the exported module
+#: calls them (``fsdp``) and :mod:`dse.validation` trains. One pass of a fused AdamW updates FP32
+#: weights (28 bytes).
+PYTORCH = replace(
+    TORCHTITAN_EAGER,
+    optimizer_traffic_bytes=28.0,
+    framework_calls_per_op=6.0,
+    calls_per_collective=0.0,
+    calls_per_shard_transfer=0.0,
+)

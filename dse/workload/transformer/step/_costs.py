@@ -10,7 +10,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.transformer._types import DataSharding
 from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
-from dse.workload.transformer.kernels._operators import Elementwise
+from dse.workload.transformer.kernels._operators import Elementwise, OperatorCall
 from dse.workload.transformer.memory._account import (
     end_parameters,
     optimizer_parameters,
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from dse.workload.transformer.kernels._operators import Kernel
 
 
+#: Bytes that one pass of a fused Adam reads and writes for each parameter in FP32: the gradient,
+#: and the weight and two moments both ways.
+_ADAM_BYTES = 28.0
+
+
 def make_structure(problem: TransformerJob) -> Structure:
     """Returns what the structure of the problem's step depends on."""
     parallelism, software = problem.parallelism, problem.software
@@ -63,6 +68,7 @@ def make_structure(problem: TransformerJob) -> Structure:
         schedule=parallelism.schedule,
         reshards=parallelism.reshard_after_forward,
         reduces_once=parallelism.no_sync,
+        own_engines=problem.own_engines,
     )
 
 
@@ -195,7 +201,12 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        update = times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
+        # One pass of a fused Adam over parameters in FP32, and as much again as there is traffic.
+        adam = OperatorCall.of(
+            "optimizer_step", parameters=traffic / _ADAM_BYTES, state_values=2.0
+        )
+        update = times.measure([[Elementwise(traffic, 8, calls=(adam,))]])[0]
+        update = update.cost(self._dispatch_s)
         if self._parallelism.offload.optimizer:
             return total_cost(update, host_update(self._problem, stage))
         return update

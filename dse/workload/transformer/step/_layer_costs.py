@@ -272,6 +272,8 @@ class LayerCosts:
     def _beside(self, role: Role) -> Cost:
         """Returns what overlaps with the layer in a pass that is taken apart by layer."""
         parallelism, hidden = self._parallelism, Cost()
+        if not self._problem.own_engines:
+            return hidden
         if role in _REDUCED and parallelism.replicas > 1:
             hidden = self._reduced()
         again = role is Role.LAYER_FORWARD or parallelism.reshard_after_forward
@@ -284,14 +286,15 @@ class LayerCosts:
 
     def _gather(self) -> Cost:
         """The gathering of the layer's parameters next to the layer before."""
-        beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
-        return transfer_next_to(self._gathered(), beside_s)
+        overlaps = self._software.prefetch_parameters and self._problem.own_engines
+        return transfer_next_to(self._gathered(), self._forward.total_s if overlaps else 0.0)
 
     def _reduce(self) -> Cost:
         """The sum of the layer's gradients next to the following layer's pass."""
         apart = self._parallelism.schedule is Schedule.ZERO_BUBBLE
         beside = self._weights if apart else self._backward
-        return transfer_next_to(self._reduced(), beside.total_s)
+        beside_s = beside.total_s if self._problem.own_engines else 0.0
+        return transfer_next_to(self._reduced(), beside_s)
 
     @property
     def _parameters(self) -> tuple[float, float]:

@@ -101,7 +101,8 @@ class Transfers:
         part of a gather, or the last of a scatter, has nothing to overlap.
         """
         parallelism = self._parallelism
-        if not (self._software.overlap_tensor_products and parallelism.sequence_parallel):
+        overlaps = self._software.overlap_tensor_products and self._problem.own_engines
+        if not (overlaps and parallelism.sequence_parallel):
             return transfer
         alone = 1.0 / parallelism.tensor
         hidden = exposed(transfer.scaled(transfers=1.0 - alone), (1.0 - alone) * products_s)
@@ -126,7 +127,7 @@ class Transfers:
             gathers = total_cost(*[gather] * len(inputs))
             # The other half of the products takes these gradients in.
             visible = self._by_parts(gathers, weight_gradients_s)
-        if self._software.overlap_tensor:
+        if self._software.overlap_tensor and self._problem.own_engines:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
 
@@ -150,7 +151,8 @@ class Transfers:
             return Cost()
         op, group = CollectiveOp.ALL_GATHER, self._groups.tensor
         gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
-        return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
+        overlaps = self._software.overlap_tensor and self._problem.own_engines
+        return exposed(gathers, products_s) if overlaps else gathers
 
     # --- context --------------------------------------------------------------------------------
 
@@ -175,6 +177,8 @@ class Transfers:
             return total_cost(gathered, self._transfer(CollectiveOp.REDUCE_SCATTER, size, group))
         # Gradients go around with keys and values.
         moved = self._transfer(CollectiveOp.ALL_GATHER, size * (2 if backward else 1), group)
+        if not self._problem.own_engines:
+            return moved
         # While the rank works on the last ones, none are on their way.
         return exposed(moved, attention_s * (ranks - 1) / ranks)
 
