@@ -95,7 +95,12 @@ CALLS = {
         "dse/workload/transformer/deploy/__init__.py",
     },
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/cli/files/model/_torchrec.py", "dse/trace/replay/_registry.py"},
+    "runpy.run_path": {
+        "dse/cli/files/model/_torchrec.py",
+        "dse/trace/replay/_registry.py",
+        # The module that `dse export` writes, of numbers and a quoted name.
+        "dse/validation/trainer/pytorch/_rank.py",
+    },
     "runpy.run_module": set(),
     # Trees of a calibration, unpacked within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},

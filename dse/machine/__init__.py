@@ -45,7 +45,7 @@ __all__ = [
     "Quote",
     "changed_cluster",
     "contention_factors",
-    "has_own_engines",
     "devices_per_domain",
+    "has_own_engines",
     "rank_group",
 ]

@@ -28,7 +28,7 @@ def make_network(torch: Any, model: TransformerModel, seed: int, dtype: Any, dev
         dtype: Type of the weights.
         device: Where they are made.
     """
-    network = _network_class(torch, model)()
+    network = _network(torch, model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -83,23 +83,24 @@ def _activation(torch: Any, kind: Activation) -> Any:
     }[kind]
 
 
-def _network_class(torch: Any, model: TransformerModel) -> Any:
-    nn, functional = torch.nn, torch.nn.functional
-    activation = _activation(torch, model.activation)
+def _linear(torch: Any, model: TransformerModel, inputs: int, outputs: int) -> Any:
+    return torch.nn.Linear(inputs, outputs, bias=model.biases)
 
-    def linear(inputs: int, outputs: int) -> Any:
-        return nn.Linear(inputs, outputs, bias=model.biases)
 
-    class Attention(nn.Module):  # type: ignore[misc]
+def _attention(torch: Any, model: TransformerModel) -> Any:
+    functional = torch.nn.functional
+    keys = model.kv_heads * model.head_dim
+    module: Any = torch.nn.Module
+
+    class Attention(module):
         def __init__(self) -> None:
             super().__init__()
-            keys = model.kv_heads * model.head_dim
-            self.wq = linear(model.hidden, model.attention_width)
-            self.wk, self.wv = linear(model.hidden, keys), linear(model.hidden, keys)
-            self.wo = linear(model.attention_width, model.hidden)
+            self.wq = _linear(torch, model, model.hidden, model.attention_width)
+            self.wk, self.wv = (_linear(torch, model, model.hidden, keys) for _ in "kv")
+            self.wo = _linear(torch, model, model.attention_width, model.hidden)
 
         def forward(self, values: Any) -> Any:
-            # The number of heads is that of the columns, of which tensor parallelism leaves a part.
+            # As many heads as there are columns, of which tensor parallelism leaves a part.
             query, key, value = (
                 one(values).unflatten(-1, (-1, model.head_dim)).transpose(1, 2)
                 for one in (self.wq, self.wk, self.wv)
@@ -109,36 +110,58 @@ def _network_class(torch: Any, model: TransformerModel) -> Any:
             )
             return self.wo(mixed.transpose(1, 2).flatten(2))
 
-    class FeedForward(nn.Module):  # type: ignore[misc]
+    return Attention()
+
+
+def _feed_forward(torch: Any, model: TransformerModel) -> Any:
+    activation = _activation(torch, model.activation)
+    module: Any = torch.nn.Module
+
+    class FeedForward(module):
         def __init__(self) -> None:
             super().__init__()
-            self.w1 = linear(model.hidden, model.ffn_hidden)
-            self.w3 = linear(model.hidden, model.ffn_hidden) if model.gated_ffn else None
-            self.w2 = linear(model.ffn_hidden, model.hidden)
+            self.w1 = _linear(torch, model, model.hidden, model.ffn_hidden)
+            self.w3 = None
+            if model.gated_ffn:
+                self.w3 = _linear(torch, model, model.hidden, model.ffn_hidden)
+            self.w2 = _linear(torch, model, model.ffn_hidden, model.hidden)
 
         def forward(self, values: Any) -> Any:
             inner = activation(self.w1(values))
-            if self.w3 is not None:
-                inner = inner * self.w3(values)
-            return self.w2(inner)
+            return self.w2(inner if self.w3 is None else inner * self.w3(values))
 
-    class Layer(nn.Module):  # type: ignore[misc]
+    return FeedForward()
+
+
+def _layer(torch: Any, model: TransformerModel) -> Any:
+    module: Any = torch.nn.Module
+
+    class Layer(module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention_norm, self.ffn_norm = _norm(nn, model), _norm(nn, model)
-            self.attention, self.feed_forward = Attention(), FeedForward()
+            self.attention_norm, self.ffn_norm = (_norm(torch.nn, model) for _ in range(2))
+            self.attention = _attention(torch, model)
+            self.feed_forward = _feed_forward(torch, model)
 
         def forward(self, values: Any) -> Any:
             values = values + self.attention(self.attention_norm(values))
             return values + self.feed_forward(self.ffn_norm(values))
 
-    class Network(nn.Module):  # type: ignore[misc]
+    return Layer()
+
+
+def _network(torch: Any, model: TransformerModel) -> Any:
+    nn = torch.nn
+    module: Any = nn.Module
+
+    class Network(module):
         def __init__(self) -> None:
             super().__init__()
             self.tok_embeddings = nn.Embedding(model.vocab, model.hidden)
             shape = (model.sequence_length, model.hidden)
             self.positions = nn.Parameter(torch.zeros(shape)) if model.learned_positions else None
-            self.layers = nn.ModuleDict({str(index): Layer() for index in range(model.layers)})
+            layers = {str(index): _layer(torch, model) for index in range(model.layers)}
+            self.layers = nn.ModuleDict(layers)
             self.norm = _norm(nn, model)
             self.output = nn.Linear(model.hidden, model.vocab, bias=False)
             if model.tied_embeddings:
@@ -152,4 +175,4 @@ def _network_class(torch: Any, model: TransformerModel) -> Any:
                 values = layer(values)
             return self.output(self.norm(values))
 
-    return Network
+    return Network()

@@ -317,8 +317,8 @@ class TransformerRuntime:
             include them.
         calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
             what divides the product next to it; zero where those per kernel include them.
-        calls_per_shard_transfer: Calls of the framework to gather the sharded parameters of a layer
-            once, or to reduce their gradients: hooks, copies, streams and views.
+        calls_per_shard_transfer: Calls of the framework to gather the sharded parameters of a
+            layer once, or to reduce their gradients: hooks, copies, streams and views.
         delay_beside_stages_s: Time that each rank loses at each such collective while stages on
             other nodes send to each other.
         delay_between_nodes_s: Time lost at each such collective for every node but one that it

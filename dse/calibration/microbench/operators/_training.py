@@ -1,4 +1,4 @@
-"""Benchmarks of a transformer's operators in both directions, as automatic differentiation runs them.
+"""Benchmarks of a transformer's operators, forward and by automatic differentiation.
 
 A backward pass is that of one call of the operator, again and again: its graph is kept.
 """

@@ -158,7 +158,8 @@ def _parallelize(job: TransformerJob) -> Iterator[str]:
     yield 'def parallelize(model, device="cuda"):'
     if not _is_ddp(job):
         yield '    names = ("replicate", "shard", "tensor")'
-        yield "    mesh = init_device_mesh(device, (REPLICATE, SHARD, TENSOR), mesh_dim_names=names)"
+        yield "    sizes = (REPLICATE, SHARD, TENSOR)"
+        yield "    mesh = init_device_mesh(device, sizes, mesh_dim_names=names)"
     if wrapped:
         yield from _sharding(job)
     if spread.tensor > 1:

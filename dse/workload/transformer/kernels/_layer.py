@@ -224,7 +224,7 @@ class LayerWork:
         moved = 2 * value + (3 * value if model.learned_positions else 0)
         moved += (2 * value + 1) if self._mask else 0
         forward = Elementwise(moved * model.hidden * self._rows, 3)
-        # PyTorch makes a gradient of the whole embedding: zeros, to which those of tokens are added.
+        # PyTorch adds the gradients of tokens to zeros for the whole embedding.
         rows = -(-model.vocab // self._tensor)
         calls = (
             self._stream(rows * model.hidden),

@@ -124,9 +124,7 @@ _PROGRAMS = (
     TransformerProgram(
         name="pytorch",
         description="PyTorch's own DDP, FSDP2 and tensor parallelism, as `fsdp` exports them",
-        origin=(
-            "Read: like `torchtitan_eager`, without clipping. Counted: bytes of an update"
-        ),
+        origin=("Read: like `torchtitan_eager`, without clipping. Counted: bytes of an update"),
         fitted=(_CALLS,),
         software=PYTORCH,
     ),

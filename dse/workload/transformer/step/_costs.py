@@ -205,8 +205,8 @@ class StepCosts:
         adam = OperatorCall.of(
             "optimizer_step", parameters=traffic / _ADAM_BYTES, state_values=2.0
         )
-        update = times.measure([[Elementwise(traffic, 8, calls=(adam,))]])[0]
-        update = update.cost(self._dispatch_s)
+        kernels = times.measure([[Elementwise(traffic, 8, calls=(adam,))]])[0]
+        update = kernels.cost(self._dispatch_s)
         if self._parallelism.offload.optimizer:
             return total_cost(update, host_update(self._problem, stage))
         return update
