@@ -31,9 +31,11 @@ def make_network(torch: Any, model: TransformerModel, seed: int, dtype: Any, dev
     network = _network(torch, model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in network.parameters():
+        for name, parameter in network.named_parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0.0, _INITIAL, generator=generator)
+            elif name.endswith("bias"):
+                parameter.zero_()
     return network.to(device=device, dtype=dtype)
 
 
@@ -90,9 +92,8 @@ def _linear(torch: Any, model: TransformerModel, inputs: int, outputs: int) -> A
 def _attention(torch: Any, model: TransformerModel) -> Any:
     functional = torch.nn.functional
     keys = model.kv_heads * model.head_dim
-    module: Any = torch.nn.Module
 
-    class Attention(module):
+    class Attention(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.wq = _linear(torch, model, model.hidden, model.attention_width)
@@ -115,9 +116,8 @@ def _attention(torch: Any, model: TransformerModel) -> Any:
 
 def _feed_forward(torch: Any, model: TransformerModel) -> Any:
     activation = _activation(torch, model.activation)
-    module: Any = torch.nn.Module
 
-    class FeedForward(module):
+    class FeedForward(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.w1 = _linear(torch, model, model.hidden, model.ffn_hidden)
@@ -134,9 +134,8 @@ def _feed_forward(torch: Any, model: TransformerModel) -> Any:
 
 
 def _layer(torch: Any, model: TransformerModel) -> Any:
-    module: Any = torch.nn.Module
 
-    class Layer(module):
+    class Layer(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.attention_norm, self.ffn_norm = (_norm(torch.nn, model) for _ in range(2))
@@ -152,9 +151,8 @@ def _layer(torch: Any, model: TransformerModel) -> Any:
 
 def _network(torch: Any, model: TransformerModel) -> Any:
     nn = torch.nn
-    module: Any = nn.Module
 
-    class Network(module):
+    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:
             super().__init__()
             self.tok_embeddings = nn.Embedding(model.vocab, model.hidden)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dse.workload.transformer import TransformerJob
 
 #: Parts of the names of weights that wrappers add.
-_WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
+_WRAPPERS = ("_checkpoint_wrapped_module.", "module.")
 
 
 class PyTorchRank:
@@ -94,14 +94,8 @@ class PyTorchRank:
         return found if self._context.rank == 0 else []
 
     def close(self) -> None:
-        """Ends the process groups of the mesh."""
-        meshes = [getattr(one, "device_mesh", None) for one in self._model.parameters()]
-        groups = {group for mesh in meshes if mesh is not None for group in mesh.get_all_groups()}
+        """Frees the network; torch keeps the process groups of equal meshes for the next one."""
         del self._model, self._optimizer, self._train_step
-        distributed = self._torch.distributed
-        for group in sorted(groups, key=lambda one: str(one.group_name)):
-            if group is not distributed.group.WORLD:
-                distributed.destroy_process_group(group)
 
 
 def _exported(job: TransformerJob, *, double: bool) -> dict[str, Any]:
@@ -118,7 +112,10 @@ def _exported(job: TransformerJob, *, double: bool) -> dict[str, Any]:
 
 def _optimizer(torch: Any, job: TransformerJob, model: Any, options: TrainerOptions) -> Any:
     rate = options.dense_learning_rate
-    parameters = list(model.parameters())
+    every = list(model.parameters())
+    # Fused updates take parameters that are spread and those that are not in calls of their own.
+    groups = [[one for one in every if _is_spread(one) is spread] for spread in (True, False)]
+    parameters = [{"params": group} for group in groups if group]
     if job.model.optimizer is Optimizer.SGD:
         return torch.optim.SGD(parameters, lr=rate)
     if job.model.optimizer is Optimizer.ADAGRAD:
@@ -126,6 +123,11 @@ def _optimizer(torch: Any, job: TransformerJob, model: Any, options: TrainerOpti
     return torch.optim.AdamW(parameters, lr=rate, fused=True)
 
 
+def _is_spread(values: Any) -> bool:
+    """Whether a tensor is one of a device mesh."""
+    return hasattr(values, "full_tensor")
+
+
 def _whole(values: Any) -> Any:
     """Returns a tensor with the parts of all ranks."""
-    return values.full_tensor() if hasattr(values, "full_tensor") else values
+    return values.full_tensor() if _is_spread(values) else values

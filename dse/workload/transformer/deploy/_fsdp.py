@@ -129,11 +129,12 @@ def layer_plan():
     plan |= {f"feed_forward.{name}": ColwiseParallel() for name in FEED_FORWARD_INPUTS}
     for name in ("attention.wo", "feed_forward.w2"):
         plan[name] = RowwiseParallel(output_layouts=shared)
+    # The gradients of a block's input are summed once for all of its first matrices.
+    for name in ("attention", "feed_forward"):
+        plan[name] = PrepareModuleInput(
+            input_layouts=(shared,), desired_input_layouts=(Replicate(),)
+        )
     if SEQUENCE_PARALLEL:
-        for name in ("attention", "feed_forward"):
-            plan[name] = PrepareModuleInput(
-                input_layouts=(shared,), desired_input_layouts=(Replicate(),)
-            )
         for name in ("attention_norm", "ffn_norm"):
             plan[name] = SequenceParallel()
     return plan
