@@ -27,6 +27,7 @@ from dse.workload.transformer.step._layer_costs import (
     LayerKernels,
     accumulation,
     layer_kernels,
+    shard_calls,
     shards_gradients,
 )
 from dse.workload.transformer.step._structure import Kind, Role, Structure
@@ -124,7 +125,7 @@ class StepCosts:
         if role is Role.OPTIMIZER:
             return self._optimizer(stage)
         if role in self._ends:
-            return self._ends[role].cost(self._dispatch_s)
+            return self._end(role)
         return self._data_transfer(kind)
 
     # --- passes ---------------------------------------------------------------------------------
@@ -134,6 +135,21 @@ class StepCosts:
         if self._software.fused_accumulation:
             return []
         return accumulation(self._problem, end_parameters(self._problem, last=last))
+
+    def _end(self, role: Role) -> Cost:
+        """Returns the cost of what comes before or after the layers."""
+        cost = self._ends[role].cost(self._dispatch_s)
+        if self._problem.own_engines:
+            # Steps of devices have dozens of layers, whose collectives count alone.
+            return cost
+        sums, each_s = self._transfers.end_sums(role), self._collective_s
+        return total_cost(cost, *(total_cost(one, Cost(dispatch_s=each_s)) for one in sums))
+
+    @property
+    def _collective_s(self) -> float:
+        """Time of the host for a collective of tensor parallelism."""
+        software = self._software
+        return self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
@@ -181,9 +197,9 @@ class StepCosts:
             cost = total_cost(cost, Cost(*(count * seconds for seconds in one)))
         head, embedding = _PASSES[role]
         if first and embedding is not None:
-            cost = total_cost(cost, self._ends[embedding].cost(self._dispatch_s))
+            cost = total_cost(cost, self._end(embedding))
         if last:
-            cost = total_cost(cost, self._ends[head].cost(self._dispatch_s))
+            cost = total_cost(cost, self._end(head))
         sends = not (last if role is Role.FORWARD else first)
         if sends and role is not Role.WEIGHT_GRADIENTS and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
@@ -215,17 +231,19 @@ class StepCosts:
 
     def _data_transfer(self, kind: Kind) -> Cost:
         role, stage, chunk, _ = kind
-        transfers = self._transfers
+        transfers, calls = self._transfers, shard_calls(self._problem, self._dispatch_s)
         if role is Role.GATHER_ROOT:
-            return transfers.gathered(self._root_parameters(stage > 0))
+            return total_cost(transfers.gathered(self._root_parameters(stage > 0)), calls)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
+            units = self._problem.stage_layers(stage) + 1
+            gathered = transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
+            return total_cost(gathered, Cost(dispatch_s=units * calls.dispatch_s))
         if role is Role.REDUCE_ALL:
             return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if shards_gradients(self._problem):
-            return transfers.reduced(self._root_parameters(bool(chunk)))
+            return total_cost(transfers.reduced(self._root_parameters(bool(chunk))), calls)
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
     def _stage(self, stage: int) -> tuple[float, float]:

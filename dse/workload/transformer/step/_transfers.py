@@ -10,6 +10,7 @@ from dse.workload.transformer._types import ContextExchange, DataSharding, Exper
 from dse.workload.transformer.kernels._routing import busiest_load
 from dse.workload.transformer.step._cost import Cost, exposed, total_cost
 from dse.workload.transformer.step._groups import Groups, estimate
+from dse.workload.transformer.step._structure import Role
 
 if TYPE_CHECKING:
     from dse.model import MixtureOfExperts
@@ -153,6 +154,29 @@ class Transfers:
         gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
         overlaps = self._software.overlap_tensor and self._problem.own_engines
         return exposed(gathers, products_s) if overlaps else gathers
+
+    def end_sums(self, role: Role) -> tuple[Cost, ...]:
+        """Returns the collectives of tensor parallelism before or after the layers.
+
+        Outputs of the embedding are summed, and the gradients of what the head takes in; the loss
+        has the largest logit of each token, the sum of all and the one that is right.
+
+        Args:
+            role: A pass through embedding or head.
+        """
+        parallelism, group = self._parallelism, self._groups.tensor
+        if parallelism.tensor == 1:
+            return ()
+        size, split = self._activation_bytes, parallelism.sequence_parallel
+        gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+        scattered = CollectiveOp.REDUCE_SCATTER if split else CollectiveOp.ALL_REDUCE
+        summed = self._transfer(scattered, size, group)
+        if role is Role.EMBEDDING_FORWARD or role is Role.HEAD_BACKWARD:
+            return (summed,)
+        if role is Role.HEAD:
+            token = self._transfer(CollectiveOp.ALL_REDUCE, 4.0 * self._tokens, group)
+            return (*([gather] if split else []), token, token, token)
+        return (gather,) if split and role is Role.EMBEDDING_BACKWARD else ()
 
     # --- context --------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ SPREADS = {
 
 def trained(spreads, model=None):
     own = [candidate(name, model=model, **spread) for name, spread in spreads.items()]
-    return train(own, 3, trainer="pytorch", options=OPTIONS, threads=1)
+    return train(own, 3, trainer="pytorch", options=OPTIONS, threads=1, timeout_s=300.0)
 
 
 @pytest.mark.parametrize(
