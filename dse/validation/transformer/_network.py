@@ -93,7 +93,7 @@ def _attention(torch: Any, model: TransformerModel) -> Any:
     functional = torch.nn.functional
     keys = model.kv_heads * model.head_dim
 
-    class Attention(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class Attention(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.wq = _linear(torch, model, model.hidden, model.attention_width)
@@ -117,7 +117,7 @@ def _attention(torch: Any, model: TransformerModel) -> Any:
 def _feed_forward(torch: Any, model: TransformerModel) -> Any:
     activation = _activation(torch, model.activation)
 
-    class FeedForward(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class FeedForward(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.w1 = _linear(torch, model, model.hidden, model.ffn_hidden)
@@ -135,7 +135,7 @@ def _feed_forward(torch: Any, model: TransformerModel) -> Any:
 
 def _layer(torch: Any, model: TransformerModel) -> Any:
 
-    class Layer(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class Layer(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.attention_norm, self.ffn_norm = (_norm(torch.nn, model) for _ in range(2))
@@ -152,7 +152,7 @@ def _layer(torch: Any, model: TransformerModel) -> Any:
 def _network(torch: Any, model: TransformerModel) -> Any:
     nn = torch.nn
 
-    class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class Network(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.tok_embeddings = nn.Embedding(model.vocab, model.hidden)

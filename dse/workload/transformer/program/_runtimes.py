@@ -127,9 +127,9 @@ TORCHTITAN_EAGER = replace(
 
 #: PyTorch's own DDP, FSDP2 and tensor parallelism without compilation, as the exported module
 #: calls them (``fsdp``) and :mod:`dse.validation` trains. One pass of a fused AdamW updates FP32
-#: weights (28 bytes). Calls are fitted on steps that hardly compute: those for a kernel on single
-#: ranks, the others on what FSDP2 and DTensor add to each layer, about 1.5 ms of processor time for
-#: each collective on a core of an EPYC whose time between operators is 0.63 µs.
+#: weights (28 bytes). Calls are fitted on steps that hardly compute: those of a kernel on single
+#: ranks, the others on what FSDP2 and DTensor add to each layer, about 1.5 ms of processor time
+#: a collective on a core of an EPYC whose time between operators is 0.63 µs.
 PYTORCH = replace(
     TORCHTITAN_EAGER,
     optimizer_traffic_bytes=28.0,
