@@ -89,6 +89,7 @@ CALLS = {
     "import_module": {
         "dse/__init__.py",
         "dse/trace/__init__.py",
+        "dse/validation/trainer/__init__.py",
         "dse/trace/replay/_replay.py",
         "dse/trace/whatif/optimizations/__init__.py",
         "dse/workload/_registry.py",

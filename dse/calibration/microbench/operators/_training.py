@@ -76,7 +76,7 @@ def _benchmark(
     gradient = torch.ones_like(output)
 
     def gradients() -> Any:
-        return torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+        return torch.autograd.grad(output, inputs, gradient, retain_graph=True)[0]
 
     return gradients
 

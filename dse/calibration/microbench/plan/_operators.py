@@ -212,7 +212,7 @@ _EMBEDDING_AXES = (
 _MATRIX_AXES = (Axis("rows", 16, 262_144), Axis("columns", 4, 8_192))
 _NORM_AXES = (Axis("rows", 64, 65_536), Axis("columns", 64, 8_192))
 _LOGIT_AXES = (Axis("rows", 64, 16_384), Axis("columns", 256, 131_072))
-_ACTIVATION_AXES = (Axis("traffic_bytes", 4_096, 2**28, multiple=24),)
+_ACTIVATION_AXES = (Axis("traffic_bytes", 4_096, 2**28, multiple=8),)
 _CAUSAL_AXES = (
     # Heads of all sequences of a batch.
     Axis("heads", 1, 512),
