@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -235,19 +234,30 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def calibrating(out: Path, *options: str, least_lines: int) -> tuple[int, str]:
-    """Starts `dse calibrate`, presses Ctrl-C once the log has so many lines, and waits."""
+#: `dse` whose calibrations soon come to the collectives, which are the last third.
+SOON_COLLECTIVES = """
+from dse.calibration.microbench import _session
+from dse.cli import main
+_session._KERNEL_SHARE = 0.02
+main()
+"""
+
+
+def calibrating(
+    out: Path, *options: str, kind: str, least: int, program: tuple[str, str] = ("-m", "dse")
+) -> tuple[int, str]:
+    """Starts `dse calibrate`, presses Ctrl-C after so many points of a kind, and waits."""
     log = out.with_name(f"{out.stem}.points.jsonl")
     process = subprocess.Popen(
-        [sys.executable, "-m", "dse", "calibrate", "--out", str(out), "--json", *options],
+        [sys.executable, *program, "calibrate", "--out", str(out), "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < until:
-        if log.exists() and log.read_text().count("\n") >= least_lines:
+        if log.exists() and log.read_text().count(f'"kind": "{kind}"') >= least:
             # The terminal tells all processes of the group.
             os.killpg(process.pid, signal.SIGINT)
             break
@@ -282,7 +292,7 @@ def test_an_interrupt_before_the_first_point(tmp_path, monkeypatch):
 def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
-    code, errors = calibrating(out, "--budget", "60s", least_lines=5)
+    code, errors = calibrating(out, "--budget", "60s", kind="kernel", least=3)
     assert code == 130
     assert says_what_is_kept(errors, out)
     assert not out.exists()
@@ -292,18 +302,11 @@ def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
 def test_interrupted_ranks_are_silent(tmp_path):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
-    measured = ("--collectives", "gloo", "--ranks", "2")
-    # A busy machine needs longer for the first figures.
-    for budget_s in (10, 20, 40, 80):
-        done = dse("calibrate", *measured, "--budget", f"{budget_s}s", "--out", out)
-        if done.returncode == 0:
-            break
-        assert "raise --budget" in done.stderr
-    lines = out.with_name("here.points.jsonl").read_text().splitlines()
-    kernels = sum(json.loads(line)["kind"] == "kernel" for line in lines)
-    # Kernels come first, so with as many again the ranks are at work.
     code, errors = calibrating(
-        out, *measured, "--budget", f"{budget_s + 2}s", least_lines=len(lines) + kernels // 2
+        *(out, "--collectives", "gloo", "--ranks", "2", "--budget", "60s"),
+        kind="collective",
+        least=1,
+        program=("-c", SOON_COLLECTIVES),
     )
     assert code == 130
     assert says_what_is_kept(errors, out)
@@ -313,7 +316,7 @@ def test_interrupted_ranks_are_silent(tmp_path):
 def test_a_calibrated_machine_is_a_platform(tmp_path):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
-    document = answer("calibrate", "--device", "cpu", "--budget", "20s", "--out", out)
+    document = answer("calibrate", "--device", "cpu", "--budget", "15s", "--out", out)
     assert document["measured"] > 20
     platform = load_platform(str(out))
     assert platform.device.kind == "cpu"
