@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dse._reading import path_exists
 from dse.errors import StudyError
 from dse.search._records import CHANGES_ROLE, TrialStatus
 
@@ -62,7 +63,7 @@ def study_folder(options: RunOptions, name: str) -> Path:
     """
     if options.out is not None:
         root = options.out
-        if root.exists() and not root.is_dir():
+        if path_exists(root) and not root.is_dir():
             raise StudyError(f"{root} is a file; --out needs a folder")
         return root
     safe = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in name)
