@@ -21,6 +21,7 @@ from dse.search._result import mark_front, study_result
 from dse.search._start import (
     StudyIdentity,
     check_trials,
+    check_versions,
     former_header,
     resumed_header,
     study_folder,
@@ -116,6 +117,7 @@ def _run(
     if objective is not None:
         header = header.with_changes(cost_model=_name(objective))
     if former is not None:
+        check_versions(directory, former, header)
         header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:
             raise StudyError(
