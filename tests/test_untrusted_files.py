@@ -93,7 +93,6 @@ CALLS = {
         "dse/validation/trainer/__init__.py",
         "dse/trace/replay/_replay.py",
         "dse/trace/whatif/optimizations/__init__.py",
-        "dse/validation/trainer/__init__.py",
         "dse/workload/_registry.py",
         "dse/workload/transformer/deploy/__init__.py",
     },
