@@ -146,7 +146,7 @@ def _groups(heights: tuple[int, ...]) -> NDArray[np.int64]:
         return np.arange(blocks)
     step = -(-(blocks - _SINGLE_BLOCKS) // _SINGLE_BLOCKS)
     # The block that has less rows than others, and those without any, are apart from others.
-    ends = [sum(heights) // heights[0], -(-sum(heights) // heights[0])]
+    ends = np.array([sum(heights) // heights[0], -(-sum(heights) // heights[0])])
     starts = [np.arange(_SINGLE_BLOCKS), np.arange(_SINGLE_BLOCKS, blocks, step), ends]
     found = np.unique(np.concatenate(starts))
     return np.asarray(found[found < blocks], dtype=np.int64)

@@ -3,6 +3,7 @@
 ::
 
     study.yaml      inputs with their digests, settings, versions
+    run.lock        which run is writing; only while one is
     journal.log     Optuna journal of finished trials; what --resume reads
     trials.parquet  one row a configuration
     trials.csv      the same
@@ -23,6 +24,7 @@ import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
+from dse._reading import is_file, shown_path
 from dse.errors import StudyError
 from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
@@ -127,9 +129,19 @@ class StudyDirectory:
             StudyError: The folder is not a study.
             ConfigError: The file is damaged; every problem with its place.
         """
-        if not self.header.is_file():
-            raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
+        self.check()
         return load_header(self.header)
+
+    def check(self) -> None:
+        """Refuses a folder without a study.
+
+        Raises:
+            StudyError: The folder is not a study.
+        """
+        if not is_file(self.header):
+            raise StudyError(
+                f"{shown_path(self.root)} is not a study directory: it has no study.yaml"
+            )
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front, what failed, and the front's plans.

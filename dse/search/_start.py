@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dse._reading import path_exists
 from dse.errors import StudyError
-from dse.search._directory import StudyDirectory
-from dse.search._records import CHANGES_ROLE
+from dse.search._records import CHANGES_ROLE, TrialStatus
 
 if TYPE_CHECKING:
+    from dse.search._directory import StudyDirectory
     from dse.search._header import StudyHeader
     from dse.search._options import RunOptions
     from dse.search.space import SamplerName
+    from dse.search.storage import Journal
+
+_LOGGER = logging.getLogger("dse.search")
 
 #: Name of a study's folder under this one unless the user names another.
 DEFAULT_RESULTS = Path("results")
@@ -50,23 +55,18 @@ class StudyIdentity:
 
 
 def study_folder(options: RunOptions, name: str) -> Path:
-    """Returns the study folder, which must not hold another study.
+    """Returns the study folder.
 
     Args:
         options: Settings of the run.
         name: Of the study.
 
     Raises:
-        StudyError: The folder is taken or is a file.
+        StudyError: It is a file.
     """
     if options.out is not None:
         root = options.out
-        if not options.resume and StudyDirectory(root).header.exists():
-            raise StudyError(
-                f"{root} already holds a study; add --resume to continue it, or choose another "
-                "--out"
-            )
-        if root.exists() and not root.is_dir():
+        if path_exists(root) and not root.is_dir():
             raise StudyError(f"{root} is a file; --out needs a folder")
         return root
     safe = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in name)
@@ -79,6 +79,88 @@ def study_folder(options: RunOptions, name: str) -> Path:
         root = DEFAULT_RESULTS / f"{safe or 'study'}-{suffix}"
         suffix += 1
     return root
+
+
+def former_header(directory: StudyDirectory, options: RunOptions) -> StudyHeader | None:
+    """Returns the header of the study in a folder that is resumed; None for a new study.
+
+    Args:
+        directory: The folder, whose lock this run holds.
+        options: Settings of the run.
+
+    Raises:
+        StudyError: There is a study, and it is not to be resumed; or there is none to resume.
+        ConfigError: `study.yaml` is damaged; every problem with its place.
+    """
+    if options.resume:
+        return directory.read_header()
+    if directory.header.exists() or directory.journal.exists():
+        raise StudyError(
+            f"{directory.root} already holds a study; add --resume to continue it, or choose "
+            "another --out"
+        )
+    return None
+
+
+def check_versions(directory: StudyDirectory, former: StudyHeader, header: StudyHeader) -> None:
+    """Refuses to resume a study of another version of dse, whose predictions may differ.
+
+    Other packages of another version are logged as a warning: answers are those of this package,
+    but samplers may go on in another way.
+
+    Args:
+        directory: The folder.
+        former: What the study was started with.
+        header: What this run was started with.
+
+    Raises:
+        StudyError: The version of dse differs.
+    """
+    before = {each.package: each.version for each in former.versions}
+    for each in header.versions:
+        old = before.get(each.package, each.version)
+        if old == each.version:
+            continue
+        if each.package == "dse":
+            raise StudyError(
+                f"{directory.root} was started with dse {old}, and this is {each.version}, whose "
+                "predictions may differ; continue with that version, or start a new study"
+            )
+        _LOGGER.warning(
+            "%s was started with %s %s, and this is %s; what is proposed next may differ",
+            directory.root,
+            each.package,
+            old,
+            each.version,
+        )
+
+
+def check_trials(
+    directory: StudyDirectory, journal: Journal, former: StudyHeader, header: StudyHeader
+) -> None:
+    """Refuses to resume a study with fewer configurations than it has.
+
+    Its tables and its front would lose what the journal has.
+
+    Args:
+        directory: The folder.
+        journal: What is finished.
+        former: What the study was started with.
+        header: What this run was started with.
+
+    Raises:
+        StudyError: It has more.
+    """
+    # Runs that share a study keep everything.
+    if header.trials >= former.trials or header.storage is not None:
+        return
+    there = sum(record.status is not TrialStatus.REJECTED for record in journal.records())
+    if header.trials < min(there, former.trials):
+        raise StudyError(
+            f"{directory.root} has {min(there, former.trials)} evaluated configurations, more "
+            f"than --trials {header.trials}; give at least as many, or start a new study with "
+            "another --out"
+        )
 
 
 def _cost_model(name: str | None) -> str:

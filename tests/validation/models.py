@@ -19,9 +19,7 @@ from dse.model import (
 )
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, column_widths
 from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batch
-from dse.validation.trainer._layout import PlanLayout
-from dse.validation.trainer._network import make_network
-from dse.validation.trainer._tables import initial_weights
+from dse.validation.dlrm import fill_initial_weights, make_network
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime
 from tests.conftest import make_cluster
 
@@ -81,12 +79,10 @@ def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
     import torch
 
     what, plan = one.model, one.plan
-    alone = candidate("alone", what, 1, [(ShardingType.TABLE_WISE, (0,))] * len(what.tables))
-    shards = PlanLayout(alone).shards[0]
-    weights = [
-        initial_weights(torch, what.tables[shard.table], shard, OPTIONS.seed, torch.float64, "cpu")
-        for shard in shards
-    ]
+    weights = []
+    for number, own in enumerate(what.tables):
+        weights.append(torch.empty((own.rows, own.dim), dtype=torch.float64))
+        fill_initial_weights(torch, own, number, OPTIONS.seed, weights[-1])
     network = make_network(torch, what, OPTIONS.seed, torch.float64, "cpu")
     dense = list(network.parameters())
     kind = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
@@ -121,8 +117,8 @@ def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
         losses.append(float(loss.detach()))
     return TrainingResult(
         tuple(losses),
-        tuple(own.detach().numpy() for own in weights),
-        tuple(parameter.detach().numpy() for parameter in dense),
+        {table.name: own.detach().numpy() for table, own in zip(what.tables, weights, strict=True)}
+        | {name: own.detach().numpy() for name, own in network.named_parameters()},
     )
 
 

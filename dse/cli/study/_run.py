@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, SetOption, member
+from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +47,23 @@ def run_command(
         str | None, typer.Option("--sampler", help="auto, nsga2, tpe, gp, random or grid.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Study folder; results/<name> by default.")
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=folder_of,
+            metavar="PATH",
+            help="Study folder; results/<name> by default.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
+    ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="With --resume: drop damaged trials of journal.log and evaluate them again.",
+        ),
     ] = False,
     storage: Annotated[
         str,
@@ -89,6 +102,7 @@ def run_command(
         address=address,
         out=out,
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=bool(ctx.find_root().params.get("debug")),
@@ -104,6 +118,8 @@ def run_command(
         except KeyboardInterrupt as interrupt:
             interrupt.args = (_INTERRUPTED_AT_THE_END,)
             raise
+    for damage in study.dropped:
+        messages.print(f"dropped from {study.directory.journal}: {damage}")
     emit(_document(study), lambda console: _print(study, console, messages), as_json=as_json)
     if study.interrupted:
         shared = "" if study.storage is None else f" --storage {quote(study.storage.url)}"

@@ -16,6 +16,8 @@ from dse.search import RunOptions, ValidationMode, load_study, run, stored_workl
 from dse.validation import ValidateOptions, validate_study
 from dse.validation.study._choose import choose, feasible_trials
 from dse.validation.study._options import chosen_mode, predicting_platform
+from dse.validation.study.runs._dlrm import DlrmRuns
+from dse.validation.trainer.torchrec import TorchRecTrainer
 from dse.workload import predict_job
 from tests.validation.studies import Oracle, make_study
 
@@ -145,7 +147,7 @@ def test_what_cannot_be_run_is_replaced_by_the_next(study):
 
 def test_an_earlier_factor_is_applied_and_kept(study, oracle, tmp_path):
     oracle()
-    with pytest.raises(ConfigError, match="no factor for `cpu` in mode real yet"):
+    with pytest.raises(ConfigError, match="in mode real by the trainer `reference` yet"):
         validate_study(study.result, replace(OPTIONS, calibrated=True))
     first = validate_study(study.result, OPTIONS)
     scaled = validate_study(
@@ -184,11 +186,9 @@ def test_an_interrupt_before_the_first_round_is_passed_on(study, monkeypatch):
         validate_study(study.result, OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "title"), [("trace", "a trace"), ("transformer", "a transformer")]
-)
+@pytest.mark.parametrize(("kind", "title"), [("trace", "a trace")])
 def test_other_workloads_are_refused(study, kind, title):
-    with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of recommendation"):
+    with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of `kind: dlrm`"):
         validate_study(replace(study.result, kind=kind), OPTIONS)
 
 
@@ -224,9 +224,8 @@ def test_the_mode_follows_what_is_there(study, elsewhere):
     def mode(of, device, count=1, **changes):
         options = replace(ValidateOptions(), **changes)
         records = feasible_trials(of.result)
-        return chosen_mode(
-            of.result, stored_workload(of.result).model, records, options, machine(device, count)
-        )
+        weight_bytes = DlrmRuns.weight_bytes(stored_workload(of.result))
+        return chosen_mode(of.result, weight_bytes, records, options, machine(device, count))
 
     assert mode(study, "cpu") is ValidationMode.REAL
     assert mode(study, "cpu", ranks=1) is ValidationMode.SCALED
@@ -281,3 +280,31 @@ def test_the_folder_keeps_a_validation(oracle, tmp_path):
     study.directory.validation.write_text(text.replace('"success"', '"succes"'))
     with pytest.raises(ConfigError, match=r"validation\.json"):
         load_study(study.directory.root)
+
+
+def test_a_trainer_that_is_missing_is_replaced(study, oracle, monkeypatch):
+    monkeypatch.setattr(TorchRecTrainer, "missing", lambda _: "torchrec")
+    asked = oracle().asked
+    found = validate_study(study.result, replace(OPTIONS, trainer="torchrec"))
+    assert asked[0][1]["trainer"] == found.setting.trainer == "reference"
+    assert "torchrec" in found.setting.words[0]
+    with pytest.raises(ConfigError, match="trainer `nobody`"):
+        validate_study(study.result, replace(OPTIONS, trainer="nobody"))
+
+
+def test_every_trainer_has_factors_of_its_own(study, oracle, monkeypatch):
+    monkeypatch.setattr(TorchRecTrainer, "missing", lambda _: "")
+    asked = oracle().asked
+    first = validate_study(study.result, OPTIONS)
+    validated = replace(study.result, validation=first)
+    found = validate_study(validated, replace(OPTIONS, trainer="torchrec"))
+    assert [one.trainer for one in found.factors] == ["torchrec", "reference"]
+    candidates, how = asked[1]
+    assert how["trainer"] == found.setting.trainer == "torchrec"
+    for one in candidates:
+        assert one.problem.software.host_operators.batch > 0
+    # Row-wise tables run as TorchRec cuts them.
+    kinds = {table.sharding_type.value for one in candidates for table in one.plan.tables}
+    assert kinds <= {"table_wise", "row_wise", "data_parallel"}
+    with pytest.raises(ConfigError, match="by the trainer `torchrec` yet"):
+        validate_study(validated, replace(OPTIONS, trainer="torchrec", calibrated=True))

@@ -7,6 +7,7 @@ derived from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 import math
 from typing import TYPE_CHECKING
 
@@ -110,12 +111,19 @@ class OperatorSpec:
         weight: Points for each point of an operator of weight 1; more sizes need more points.
         precisions: Precisions it can be measured in, all of them on a GPU; on a CPU it is fp32
             unless others are requested.
+        package: Module that it belongs to, which is measured on CPUs and where it is installed;
+            empty for torch.
     """
 
     axes: tuple[Axis, ...]
     work: Callable[[Mapping[str, float]], Work]
     weight: int = 1
     precisions: tuple[Precision, ...] = (Precision.FP32,)
+    package: str = ""
+
+    def measured_on(self, device: str) -> bool:
+        """Returns whether it is measured on a device of this machine unless it is asked for."""
+        return not self.package or (device == "cpu" and find_spec(self.package) is not None)
 
 
 def _gemm(size: Mapping[str, float]) -> Work:
@@ -145,6 +153,15 @@ def _embedding_forward(size: Mapping[str, float]) -> Work:
 def _embedding_backward(size: Mapping[str, float]) -> Work:
     # Gradient rows, their coalesced copy, the update of the table.
     return _embedding(size, passes=3)
+
+
+def _fbgemm(size: Mapping[str, float]) -> Work:
+    one, count = _embedding(size, passes=2), size["tables"]
+    return Work(
+        traffic_bytes=count * one.traffic_bytes,
+        accesses=count * one.accesses,
+        memory_bytes=count * one.memory_bytes,
+    )
 
 
 def _elementwise(size: Mapping[str, float]) -> Work:
@@ -183,6 +200,19 @@ def _attention(size: Mapping[str, float]) -> Work:
     return Work(4 * scores * size["dim"], operand_bytes, 0.0, operand_bytes + 8 * scores)
 
 
+def _causal_attention(size: Mapping[str, float]) -> Work:
+    rows = size["heads"] * size["tokens"]
+    operand_bytes = 16 * rows * size["dim"]
+    return Work(
+        10 * rows * size["tokens"] * size["dim"], 2 * operand_bytes, 0.0, 2 * operand_bytes
+    )
+
+
+def _logits(size: Mapping[str, float]) -> Work:
+    both_bytes = 16 * size["rows"] * size["columns"]
+    return Work(flops=both_bytes, traffic_bytes=both_bytes, memory_bytes=both_bytes)
+
+
 def _copy(size: Mapping[str, float]) -> Work:
     return Work(traffic_bytes=2 * size["size_bytes"], memory_bytes=2 * size["size_bytes"])
 
@@ -196,7 +226,17 @@ _EMBEDDING_AXES = (
     Axis("alpha", choices=(0.0, 0.0, 0.0, 0.6, 0.75, 0.9, 1.05, 1.2)),
     Axis("value_bytes", choices=(4,)),
 )
+_FBGEMM_AXES = (*_EMBEDDING_AXES, Axis("tables", choices=(4,)))
 _MATRIX_AXES = (Axis("rows", 16, 262_144), Axis("columns", 4, 8_192))
+_NORM_AXES = (Axis("rows", 64, 65_536), Axis("columns", 64, 8_192))
+_LOGIT_AXES = (Axis("rows", 64, 16_384), Axis("columns", 256, 131_072))
+_ACTIVATION_AXES = (Axis("traffic_bytes", 4_096, 2**28, multiple=8),)
+_CAUSAL_AXES = (
+    # Heads of all sequences of a batch.
+    Axis("heads", 1, 512),
+    Axis("tokens", 32, 4_096, multiple=8),
+    Axis("dim", choices=(32, 64, 128)),
+)
 _COPY_AXES = (Axis("size_bytes", 1_024, 2**29, multiple=4),)
 
 #: All operators by name.
@@ -209,6 +249,8 @@ OPERATORS: dict[str, OperatorSpec] = {
     ),
     "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
     "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
+    "fbgemm_forward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
+    "fbgemm_backward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
     "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
     "concat": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
     "layer_norm": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
@@ -233,6 +275,21 @@ OPERATORS: dict[str, OperatorSpec] = {
         _attention,
         weight=2,
         precisions=(Precision.FP32, Precision.BF16),
+    ),
+    "gelu": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "gelu_backward": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "silu": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "silu_backward": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "layer_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
+    "rms_norm": OperatorSpec(_NORM_AXES, _matrix),
+    "rms_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
+    "cross_entropy": OperatorSpec(_LOGIT_AXES, _logits),
+    "cross_entropy_backward": OperatorSpec(_LOGIT_AXES, _logits),
+    "causal_attention": OperatorSpec(
+        _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
+    ),
+    "causal_attention_backward": OperatorSpec(
+        _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
     ),
     "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
     "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),
