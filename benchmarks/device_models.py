@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.calibration import (
-    FitOrigin,
-    fit_gemm,
-    fit_machine,
-    split_gemm,
-    write_machine,
-)
+from dse.calibration import fit_machine, split_gemm, write_machine
 from dse.calibration.measurements import ColumnOptions, read_gemm
 from dse.calibration.microbench import Purpose, read_session
 from dse.machine import Precision
@@ -33,15 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.calibration.measurements import GemmSamples
+    from dse.calibration import GemmSplit
     from dse.machine.fits import HeldOut
     from dse.machine.platforms import Platform
 
     Compared = tuple[NDArray[np.float64], NDArray[np.float64]]
     Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
     Form = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-
-ORIGIN = FitOrigin("benchmark", "as named", "benchmark")
 
 #: Platform → file of measured products of its device.
 DEVICES = {
@@ -97,11 +89,13 @@ def gemm_rows(platform: Platform, path: Path) -> Iterator[AccuracyRow]:
     what, precision = "gemm bf16", Precision.BF16
     bare = _without_calibrations(platform)
     samples = read_gemm(path, ColumnOptions(filters={"gemm_dtype": "bfloat16"}))
-    (fitted,) = fit_gemm(bare.device, samples, ORIGIN)
-    yield AccuracyRow.of(what, platform.name, "dse", fitted.held_out)
     split = split_gemm(bare.device, samples, precision)
     unseen = split.select(split.held_out)
-    yield _other_split(bare, samples, precision)
+    yield AccuracyRow.of(what, platform.name, "dse", _unseen_errors(bare, split, precision))
+    # Another draw of the pairs, which no choice of the model has seen.
+    another = split_gemm(bare.device, samples, precision, seed=1)
+    errors = _unseen_errors(bare, another, precision)
+    yield AccuracyRow.of(f"{what}, another split", platform.name, "dse", errors)
     roofline_s = unseen.reference_s - bare.device.kernel_floor_s
     analytical_s = gemm_time_s(
         bare.device, unseen.sizes["m"], unseen.sizes["n"], unseen.sizes["k"], precision
@@ -111,9 +105,8 @@ def gemm_rows(platform: Platform, path: Path) -> Iterator[AccuracyRow]:
         yield AccuracyRow.of(what, platform.name, model, errors)
 
 
-def _other_split(bare: Platform, samples: GemmSamples, precision: Precision) -> AccuracyRow:
-    """The same on another draw of the pairs, which no choice of the model has seen."""
-    split = split_gemm(bare.device, samples, precision, seed=1)
+def _unseen_errors(bare: Platform, split: GemmSplit, precision: Precision) -> HeldOut:
+    """Errors on the held-out pairs of a model fitted on the others, as `fit_gemm` does."""
     seen, unseen = split.select(~split.held_out), split.select(split.held_out)
     curve = fit_tree_curve(
         GEMM_FEATURES,
@@ -122,8 +115,7 @@ def _other_split(bare: Platform, samples: GemmSamples, precision: Precision) -> 
         offset_feature=GEMM_OFFSET_FEATURE,
     )
     log_ratio = curve.log_ratio(gemm_features(bare.device, precision, unseen.sizes))
-    errors = held_out_errors(unseen.reference_s * np.exp(log_ratio), unseen.time_s, "")
-    return AccuracyRow.of("gemm bf16, another split", bare.name, "dse", errors)
+    return held_out_errors(unseen.reference_s * np.exp(log_ratio), unseen.time_s, "")
 
 
 def machine_rows(points: Path) -> Iterator[AccuracyRow]:

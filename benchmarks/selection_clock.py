@@ -125,7 +125,7 @@ def _phase_worker(
     import torch
 
     from dse.calibration.microbench import keep_freed_memory
-    from dse.validation.trainer import Trainer
+    from dse.validation.trainer.reference import ReferenceTrainer
 
     keep_freed_memory()
     trainers: dict[int, tuple[Any, Clock]] = {}
@@ -133,7 +133,8 @@ def _phase_worker(
     def answer(order: Any) -> object:
         number, iterations = order
         if number not in trainers:
-            trainer, clock = Trainer(torch, candidates[number], options, context), Clock()
+            trainer = ReferenceTrainer().rank(candidates[number], options, context)
+            clock = Clock()
             instrument(trainer, clock)
             trainers[number] = trainer, clock
         trainer, clock = trainers[number]

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from typer.testing import CliRunner
+import yaml
 
 from dse.cli._app import app
 from dse.model import ModelRecipe, compose_model, load_dlrm, read_table_list
@@ -45,9 +46,9 @@ def test_spaces_load(path):
     assert load_space(str(path)).size > 1
 
 
-def run_one_trial(path, out):
+def run_one_trial(path, *arguments):
     command = ["run", str(path), "--trials", "1", "--executor", "serial", "--json"]
-    done = CliRunner().invoke(app, [*command, *(["--out", str(out)] if out else [])])
+    done = CliRunner().invoke(app, [*command, *map(str, arguments)])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["evaluated"] == 1
@@ -62,18 +63,18 @@ def run_one_trial(path, out):
     ids=name,
 )
 def test_spaces_run_with_one_trial(path, tmp_path):
-    if "meta_856" in name(path):
-        # The local search of 856 tables takes most of a minute; tests of the solver have others.
-        quicker = path.read_text().replace("improvement_rounds: 4", "improvement_rounds: 0")
-        path = tmp_path / "space.yaml"
-        path.write_text(quicker)
-    run_one_trial(path, tmp_path / "out")
+    # Without the local search of hundreds of tables, and the bounds of all configurations.
+    content = yaml.safe_load(path.read_text())
+    content["search"] = {**content.get("search", {}), "improvement_rounds": 0}
+    quicker = tmp_path / "space.yaml"
+    quicker.write_text(yaml.safe_dump(content))
+    run_one_trial(quicker, "--sampler", "random", "--out", tmp_path / "out")
     assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_the_study_of_the_index_can_be_run_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_one_trial(EXAMPLES / "cpu_sharding.yaml", None)
+    run_one_trial(EXAMPLES / "cpu_sharding.yaml")
     assert (tmp_path / "results/example/report.html").is_file()
 
 

@@ -14,8 +14,8 @@ from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import load_model
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
-from dse.validation import TrainerOptions, scale_model
-from dse.validation.trainer import Trainer
+from dse.validation import Candidate, TrainerOptions, scale_model
+from dse.validation.trainer.reference import ReferenceTrainer
 from dse.workload import LaunchMode, find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, DlrmProblem
 from dse.workload.transformer import (
@@ -128,16 +128,13 @@ def _dlrm_job(model: DlrmModel, platform: Platform, launch: LaunchMode) -> DlrmJ
 
 def _dlrm_case(name: str, launch: LaunchMode) -> StepCase:
     def build(device: str) -> Callable[[], object]:
-        import torch
-
-        from dse.validation import Candidate
-
         small = device == "cpu"
         job = _dlrm_job(_dlrm_model(name, small), load_platform("cpu"), LaunchMode.EAGER)
         assert job.plan is not None
-        candidate = Candidate(name, job.problem, job.plan).checked()
+        trainer = ReferenceTrainer()
+        candidate = trainer.checked(Candidate(name, job.problem, job.plan), device)
         options = TrainerOptions(batches=2)
-        return Trainer(torch, candidate, options, RankContext(0, 1, device)).step
+        return trainer.rank(candidate, options, RankContext(0, 1, device)).step
 
     return StepCase(
         name,

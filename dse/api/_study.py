@@ -323,6 +323,7 @@ def validate(
     study: Study | str | PathLike[str],
     *,
     top: int = 5,
+    trainer: str | None = None,
     device: str | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Validation:
@@ -331,6 +332,7 @@ def validate(
     Args:
         study: A study or its folder.
         top: Candidates to train.
+        trainer: What trains them; by default the first trainer of this kind of study.
         device: ``cpu`` or ``cuda``; whichever the study's machines are by default.
         progress: Called with a short text and the share of the time that is used.
 
@@ -341,7 +343,9 @@ def validate(
     from dse.validation import ValidateOptions, validate_study
 
     found = study if isinstance(study, Study) else load_study(study)
-    return validate_study(found.result, ValidateOptions(top=top, device=device), progress)
+    return validate_study(
+        found.result, ValidateOptions(top=top, trainer=trainer, device=device), progress
+    )
 
 
 def _space(space: AnySpace) -> SearchSpace | Mapping[str, object] | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse._reading import MAX_RANKS
-from dse.config._base import SCHEMA_VERSION, Document, StrictModel, json_schema
+from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
 from dse.config._catalog import (
     DocumentKind,
     builtin_folder,
@@ -11,6 +11,7 @@ from dse.config._catalog import (
     find_document,
     list_documents,
 )
+from dse.config._json_schema import Examples, field_descriptions, json_schema
 from dse.config._load import (
     DocumentSource,
     check_data,
@@ -36,12 +37,14 @@ from dse.config._quantities import (
     FlopsPerSecond,
     Fraction,
     NonNegativeFloat,
+    Number,
     PositiveFloat,
     RankCount,
     RentalPrice,
     Seconds,
     UnitKind,
     UsdPerHour,
+    WholeNumber,
     exact_quantity,
     format_quantity,
     parse_count,
@@ -61,10 +64,13 @@ __all__ = [
     "Document",
     "DocumentKind",
     "DocumentSource",
+    "Examples",
     "FieldChange",
     "FlopsPerSecond",
     "Fraction",
     "NonNegativeFloat",
+    "Number",
+    "OneOrMany",
     "PositiveFloat",
     "RankCount",
     "RentalPrice",
@@ -72,11 +78,13 @@ __all__ = [
     "StrictModel",
     "UnitKind",
     "UsdPerHour",
+    "WholeNumber",
     "builtin_folder",
     "check_data",
     "checked_record",
     "display_path",
     "exact_quantity",
+    "field_descriptions",
     "find_document",
     "format_quantity",
     "json_schema",

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, WithJsonSchema, field_validator
+from pydantic_core import PydanticCustomError, core_schema
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 SCHEMA_VERSION = 1
 
 
 class StrictModel(BaseModel):
-    """A block of a file: immutable, without unknown keys, with finite numbers only."""
+    """A block of a file: immutable, without unknown keys, with finite numbers only.
+
+    The docstring of a block describes its fields under ``Attributes``, or a class variable
+    ``described_by`` names another class whose docstring does; editors show these texts.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=False, allow_inf_nan=False
@@ -25,7 +32,7 @@ class Document(StrictModel):
         schema_version: Version of the file format.
     """
 
-    schema_version: int
+    schema_version: Annotated[int, WithJsonSchema({"const": SCHEMA_VERSION})]
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -40,7 +47,20 @@ class Document(StrictModel):
         return value
 
 
-def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a file, for editors."""
-    schema = model.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+class OneOrMany:
+    """Annotates a list that a file may also give as a single value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Wraps single values in a list before validation."""
+        return core_schema.no_info_before_validator_function(
+            lambda value: value if isinstance(value, list) else [value], handler(source)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Returns the schema of an item, or of a list of them."""
+        many = handler(schema)
+        return {"anyOf": [handler.resolve_ref_schema(many)["items"], many]}

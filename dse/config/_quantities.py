@@ -8,13 +8,17 @@ from __future__ import annotations
 from enum import StrEnum
 import math
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
+from typing_extensions import TypeAliasType
 
 from dse._reading import MAX_RANKS
 from dse._suggest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
@@ -386,13 +390,41 @@ def _error(message: str) -> PydanticCustomError:
     return PydanticCustomError("quantity", "{message}", {"message": message})
 
 
-def _schema(kind: UnitKind) -> WithJsonSchema:
-    text: dict[str, object] = {
+def _spellings_of(kind: UnitKind) -> str:
+    """Returns a regular expression of all units of a kind."""
+
+    def either(names: Iterable[str]) -> str:
+        return f"(?:{'|'.join(sorted(map(re.escape, names)))})".replace("\N{MICRO SIGN}", "[µμ]")
+
+    times = either(_TIMES)
+    return {
+        UnitKind.SIZE: either(_DATA),
+        UnitKind.BANDWIDTH: f"(?:{either(_DATA)}/{times}|{either(_DATA_RATES)})",
+        UnitKind.TIME: times,
+        UnitKind.COMPUTE_RATE: f"(?:{either(_OPERATIONS)}/{times}|{either(_OPERATION_RATES)})",
+        UnitKind.PRICE: f"USD/{times}",
+        UnitKind.DEVICE_PRICE: f"USD/(?:GPU/{times}|{times}/GPU)",
+        UnitKind.MONEY: either(_MONEY),
+        UnitKind.FRACTION: either(_SHARES),
+    }[kind]
+
+
+def _text_schema(*kinds: UnitKind) -> dict[str, object]:
+    """Returns the JSON Schema of text with a quantity of one of several kinds."""
+    # Zero has no digit but 0 in front of its exponent.
+    positive = "" if _MAY_BE_ZERO.issuperset(kinds) else "(?=[0-9_.]*[1-9])"
+    units = "|".join(map(_spellings_of, kinds))
+    examples = [_EXAMPLE[kind] for kind in kinds]
+    return {
         "type": "string",
-        "description": f"A {kind.value} with its unit.",
-        "pattern": rf"^\s*{_NUMBER}\s*[A-Za-zµ%][A-Za-zµ/%]*\s*$",
-        "examples": [_EXAMPLE[kind]],
+        "pattern": rf"^\s*\+?{positive}{_NUMBER.removeprefix('[+-]?')}\s*(?:{units})\s*$",
+        "patternErrorMessage": f"expected a {kinds[0].value} such as {' or '.join(examples)}",
+        "examples": examples,
     }
+
+
+def _schema(kind: UnitKind) -> WithJsonSchema:
+    text = _text_schema(kind)
     if kind is UnitKind.FRACTION:
         number = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
         return WithJsonSchema({"anyOf": [number, text]})
@@ -406,55 +438,70 @@ def _serializer(kind: UnitKind) -> PlainSerializer:
     )
 
 
-Bytes = Annotated[
-    float,
-    _validator(UnitKind.SIZE),
-    _serializer(UnitKind.SIZE),
-    _schema(UnitKind.SIZE),
-]
-BytesPerSecond = Annotated[
-    float,
-    _validator(UnitKind.BANDWIDTH),
-    _serializer(UnitKind.BANDWIDTH),
-    _schema(UnitKind.BANDWIDTH),
-]
-Seconds = Annotated[
-    float,
-    _validator(UnitKind.TIME),
-    _serializer(UnitKind.TIME),
-    _schema(UnitKind.TIME),
-]
-FlopsPerSecond = Annotated[
-    float,
-    _validator(UnitKind.COMPUTE_RATE),
-    _serializer(UnitKind.COMPUTE_RATE),
-    _schema(UnitKind.COMPUTE_RATE),
-]
+# Aliases, so that a schema defines each once.
+Bytes = TypeAliasType(
+    "Bytes",
+    Annotated[
+        float,
+        _validator(UnitKind.SIZE),
+        _serializer(UnitKind.SIZE),
+        _schema(UnitKind.SIZE),
+    ],
+)
+BytesPerSecond = TypeAliasType(
+    "BytesPerSecond",
+    Annotated[
+        float,
+        _validator(UnitKind.BANDWIDTH),
+        _serializer(UnitKind.BANDWIDTH),
+        _schema(UnitKind.BANDWIDTH),
+    ],
+)
+Seconds = TypeAliasType(
+    "Seconds",
+    Annotated[
+        float,
+        _validator(UnitKind.TIME),
+        _serializer(UnitKind.TIME),
+        _schema(UnitKind.TIME),
+    ],
+)
+FlopsPerSecond = TypeAliasType(
+    "FlopsPerSecond",
+    Annotated[
+        float,
+        _validator(UnitKind.COMPUTE_RATE),
+        _serializer(UnitKind.COMPUTE_RATE),
+        _schema(UnitKind.COMPUTE_RATE),
+    ],
+)
 #: What machines cost to rent, as written: for each GPU, or for a whole node.
-RentalPrice = Annotated[
-    str,
-    BeforeValidator(_checked_rental_price),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "description": "A price for each GPU (USD/GPU/h) or for a whole node (USD/h).",
-            "pattern": rf"^\s*{_NUMBER}\s*USD/[A-Za-z/]+\s*$",
-            "examples": [_EXAMPLE[UnitKind.DEVICE_PRICE], _EXAMPLE[UnitKind.PRICE]],
-        }
-    ),
-]
-UsdPerHour = Annotated[
-    float,
-    _validator(UnitKind.PRICE),
-    _serializer(UnitKind.PRICE),
-    _schema(UnitKind.PRICE),
-]
-Fraction = Annotated[
-    float,
-    _validator(UnitKind.FRACTION),
-    _serializer(UnitKind.FRACTION),
-    _schema(UnitKind.FRACTION),
-]
+RentalPrice = TypeAliasType(
+    "RentalPrice",
+    Annotated[
+        str,
+        BeforeValidator(_checked_rental_price),
+        WithJsonSchema(_text_schema(UnitKind.DEVICE_PRICE, UnitKind.PRICE)),
+    ],
+)
+UsdPerHour = TypeAliasType(
+    "UsdPerHour",
+    Annotated[
+        float,
+        _validator(UnitKind.PRICE),
+        _serializer(UnitKind.PRICE),
+        _schema(UnitKind.PRICE),
+    ],
+)
+Fraction = TypeAliasType(
+    "Fraction",
+    Annotated[
+        float,
+        _validator(UnitKind.FRACTION),
+        _serializer(UnitKind.FRACTION),
+        _schema(UnitKind.FRACTION),
+    ],
+)
 
 
 def _no_bool(value: object) -> object:
@@ -466,7 +513,11 @@ def _no_bool(value: object) -> object:
 #: Largest count: up to here floats represent integers exactly.
 MAX_COUNT = 2**53
 
-Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_COUNT)]
-RankCount = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_RANKS)]
-NonNegativeFloat = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)]
-PositiveFloat = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+#: Numbers; `true` is none.
+WholeNumber = Annotated[int, BeforeValidator(_no_bool)]
+Number = Annotated[float, BeforeValidator(_no_bool)]
+
+Count = Annotated[WholeNumber, Field(ge=1, le=MAX_COUNT)]
+RankCount = Annotated[WholeNumber, Field(ge=1, le=MAX_RANKS)]
+NonNegativeFloat = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+PositiveFloat = Annotated[Number, Field(gt=0, allow_inf_nan=False)]

@@ -28,8 +28,11 @@ class ModelFile(
     model_config = ConfigDict(
         json_schema_extra={
             "properties": {
-                "schema_version": {"title": "Schema Version", "type": "integer"},
-                "kind": {"enum": ["dlrm", "transformer"], "title": "Kind", "type": "string"},
+                "schema_version": {"const": 1, "description": "Version of the file format."},
+                "kind": {
+                    "enum": ["dlrm", "transformer"],
+                    "description": "A recommendation model, or a transformer.",
+                },
             }
         }
     )

@@ -1,7 +1,7 @@
 """Validation of a study: candidates that were run for real, next to their predictions.
 
-`validation.json` holds one :class:`Validation`, the latest; calibration factors of other platforms
-and modes are carried over from the one before.
+`validation.json` holds one :class:`Validation`, the latest; calibration factors of other
+platforms, modes and trainers are carried over from the one before.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ class CalibrationFactor:
         candidates: How many runs it is from.
         factor: Geometric mean of measured over predicted iteration time, without any factor.
         spread: Geometric standard deviation of that; 1 where all are off by the same factor.
+        trainer: What trained the candidates.
     """
 
     platform: str
@@ -159,6 +160,7 @@ class CalibrationFactor:
     candidates: int
     factor: float
     spread: float
+    trainer: str = "reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class ValidationSetting:
         interrupted: Whether it was stopped before the end.
         words: What was run, and what it leaves out, in sentences.
         left_out: `(trial, reason)` of those that would have been chosen but cannot be run.
+        trainer: What trained the candidates.
     """
 
     created: str
@@ -198,6 +201,7 @@ class ValidationSetting:
     interrupted: bool
     words: tuple[str, ...]
     left_out: tuple[tuple[int, str], ...]
+    trainer: str = "reference"
 
 
 class Validation(Document):

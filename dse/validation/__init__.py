@@ -8,19 +8,36 @@ study and compares the measurements with the predictions. torch is imported on u
 
 from __future__ import annotations
 
-from dse.validation._types import Candidate, Measurement, TrainerOptions, TrainingResult
+from dse.validation._protocol import (
+    AloneTrainer,
+    RunCandidate,
+    Trainer,
+    TrainerRank,
+    UnsupportedCandidateError,
+    WeightPiece,
+)
+from dse.validation._types import Measurement, TrainerOptions, TrainingResult
+from dse.validation.dlrm import Candidate, LocalBatch, local_batch
 from dse.validation.measurement import MeasureLimits, measure, median_interval, train
 from dse.validation.study import ValidateOptions, scale_model, scaling_text, validate_study
-from dse.validation.trainer import LocalBatch, local_batch
+from dse.validation.trainer import TRAINERS, find_trainer
 
 __all__ = [
+    "TRAINERS",
+    "AloneTrainer",
     "Candidate",
     "LocalBatch",
     "MeasureLimits",
     "Measurement",
+    "RunCandidate",
+    "Trainer",
     "TrainerOptions",
+    "TrainerRank",
     "TrainingResult",
+    "UnsupportedCandidateError",
     "ValidateOptions",
+    "WeightPiece",
+    "find_trainer",
     "local_batch",
     "measure",
     "median_interval",

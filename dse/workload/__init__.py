@@ -40,7 +40,6 @@ from dse.workload._parameters import (
     Precisions,
     RankCounts,
     Switches,
-    as_list,
     named,
 )
 from dse.workload._predict import PairedComparison, compare_jobs, predict_job
@@ -100,7 +99,6 @@ __all__ = [
     "StepBuilder",
     "Switches",
     "Workload",
-    "as_list",
     "compare_jobs",
     "explain_job",
     "find_program",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -17,9 +16,15 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import MAX_RANKS, Count, StrictModel
+from dse.config import MAX_COUNT, Count, Examples, OneOrMany, RankCount, StrictModel, WholeNumber
 from dse.machine import Precision
-from dse.machine.platforms import DerivedPlatform, DerivedPlatformBlock, PlatformChoice
+from dse.machine.platforms import (
+    DerivedPlatform,
+    DerivedPlatformBlock,
+    PlatformChoice,
+    list_platforms,
+    load_platform,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,12 +57,19 @@ class Parameter:
 
 
 class Range(StrictModel):
-    """Whole numbers from `low` to `high`, by a constant step or a constant factor."""
+    """Whole numbers from `low` to `high`, by a constant step or a constant factor.
+
+    Attributes:
+        low: The first number.
+        high: No number is larger; it need not be reached.
+        step: Difference of each number to the one before.
+        factor: Ratio of each number to the one before, instead of a step.
+    """
 
     low: Count
     high: Count
     step: Count | None = None
-    factor: Annotated[int, Field(ge=2)] | None = None
+    factor: Annotated[WholeNumber, Field(ge=2, le=MAX_COUNT)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Range:
@@ -84,6 +96,13 @@ class Range(StrictModel):
             values.append(value)
             value *= self.factor or 2
         return tuple(values)
+
+
+class RankRange(Range):
+    """Numbers of ranks from `low` to `high`, by a constant step or a constant factor."""
+
+    low: RankCount
+    high: RankCount
 
 
 class ParametersBlock(StrictModel):
@@ -140,18 +159,29 @@ def _plain(item: object) -> object:
     return item.to_derived().name if isinstance(item, DerivedPlatformBlock) else item
 
 
-def as_list(value: object) -> object:
-    """Wraps a single value in a list."""
-    return value if isinstance(value, list | dict) else [value]
-
-
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Names = Annotated[list[Name], Field(min_length=1), BeforeValidator(as_list)]
+Names = Annotated[list[Name], Field(min_length=1), OneOrMany()]
 
 
-def _as_platforms(value: object) -> object:
-    """Wraps a single name or mapping in a list."""
-    return value if isinstance(value, list) else [value]
+def _names_in_platforms(field: str) -> list[str]:
+    """Returns the names of links or networks of the built-in platforms, and the default's."""
+    platforms = map(load_platform, list_platforms())
+    found = {one.name for platform in platforms for one in getattr(platform, field)}
+    return [DEFAULT, *sorted(found)]
+
+
+#: In the place of a link or network: that of the platform.
+DEFAULT = "default"
+LinkNames = Annotated[
+    list[Annotated[Name, Examples(lambda: _names_in_platforms("links"))]],
+    Field(min_length=1),
+    OneOrMany(),
+]
+NetworkNames = Annotated[
+    list[Annotated[Name, Examples(lambda: _names_in_platforms("networks"))]],
+    Field(min_length=1),
+    OneOrMany(),
+]
 
 
 def _of_different_names(
@@ -178,31 +208,25 @@ def _of_different_names(
 Platforms = Annotated[
     list[PlatformChoice],
     Field(min_length=1),
-    BeforeValidator(_as_platforms, json_schema_input_type=list[PlatformChoice] | PlatformChoice),
+    OneOrMany(),
     AfterValidator(_of_different_names),
 ]
+_list_or_range = Discriminator(
+    lambda value: "range" if isinstance(value, dict | Range) else "list"
+)
 Counts = Annotated[
-    Annotated[list[Count], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
-    Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
-    BeforeValidator(as_list),
+    Annotated[list[Count], Field(min_length=1), OneOrMany(), Tag("list")]
+    | Annotated[Range, Tag("range")],
+    _list_or_range,
 ]
-
-
-def _no_more_ranks(value: list[int] | Range) -> list[int] | Range:
-    most = value.high if isinstance(value, Range) else max(value)
-    if most > MAX_RANKS:
-        raise PydanticCustomError(
-            "ranks",
-            "expected at most {limit} ranks, found {most}",
-            {"limit": MAX_RANKS, "most": most},
-        )
-    return value
-
-
 #: Numbers of ranks, or degrees that multiply to them.
-RankCounts = Annotated[Counts, AfterValidator(_no_more_ranks)]
-Switches = Annotated[list[bool], Field(min_length=1), BeforeValidator(as_list)]
-Precisions = Annotated[list[Precision], Field(min_length=1), BeforeValidator(as_list)]
+RankCounts = Annotated[
+    Annotated[list[RankCount], Field(min_length=1), OneOrMany(), Tag("list")]
+    | Annotated[RankRange, Tag("range")],
+    _list_or_range,
+]
+Switches = Annotated[list[bool], Field(min_length=1), OneOrMany()]
+Precisions = Annotated[list[Precision], Field(min_length=1), OneOrMany()]
 
 
 def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:
@@ -212,5 +236,5 @@ def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:
         parameters: Value of each parameter.
         kind: ``link`` or ``network``.
     """
-    name = str(parameters.get(kind, "default"))
-    return "" if name == "default" else name
+    name = str(parameters.get(kind, DEFAULT))
+    return "" if name == DEFAULT else name

@@ -10,11 +10,8 @@ from dse.config import (
     parse_json,
 )
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine.host import HostProfileDocument
-from dse.machine.platforms import PlatformDocument
-from dse.model import ModelDocument, ModelFile
+from dse.model import ModelDocument
 from dse.search.space import SpaceDocument
-from dse.sharding import ConstraintsDocument
 from dse.sharding._files import PlanDocument
 from tests.conftest import SMALL_SPACE
 
@@ -142,23 +139,3 @@ def test_catalog():
         find_document(DocumentKind.PLATFORM, "nowhere/h100_sxm.yaml")
     with pytest.raises(ConfigError):
         find_document(DocumentKind.PLATFORM, "../platforms/none.yaml")
-
-
-@pytest.mark.parametrize(
-    ("name", "document"),
-    [
-        ("platform", PlatformDocument),
-        ("model", ModelFile),
-        ("space", SpaceDocument),
-        ("host-profile", HostProfileDocument),
-        ("constraints", ConstraintsDocument),
-    ],
-)
-def test_shipped_schemas_are_up_to_date(name, document):
-    import json
-
-    from dse.config import json_schema
-    from tests.conftest import ROOT
-
-    stored = json.loads((ROOT / f"docs/schemas/{name}.schema.json").read_text())
-    assert stored == json.loads(json.dumps(json_schema(document)))

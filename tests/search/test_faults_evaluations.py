@@ -134,7 +134,7 @@ def test_worker_processes_that_do_not_start_say_why(deadly):
 UNGUARDED = """\
 from pathlib import Path
 import dse
-dse.run("dlrm_sharding", trials=20, jobs=2, out=Path("study"))
+dse.run("quick.yaml", trials=6, jobs=2, out=Path("study"))
 """
 
 
@@ -168,6 +168,7 @@ def run_script(folder, text, *, from_file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("from_file", [True, False])
+@pytest.mark.usefixtures("space")
 def test_a_script_needs_no_guard(tmp_path, from_file):
     done = run_script(tmp_path, UNGUARDED, from_file=from_file)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,6 +12,7 @@ from dse.search import load_study
 from tests.search.files import check_files, journaled
 from tests.search.runs import (
     PATIENCE_S,
+    QUICK_SPACE,
     Command,
     Run,
     needs_proc,
@@ -26,16 +27,24 @@ EXECUTORS = ["serial", "process", pytest.param("ray", marks=needs_ray)]
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 CODES = pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["SIGINT", "SIGTERM"])
 
-#: More than fit into any test.
-MANY = "100000"
+#: More configurations than are evaluated in any test.
+LARGE_SPACE = QUICK_SPACE.replace(
+    "[16384, 65536]", str([1536 * batch for batch in range(1, 101)])
+).replace("trials: 16", "trials: 1000")
 
 
-def started(tmp_path, executor, trials=3):
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "large.yaml"
+    path.write_text(LARGE_SPACE)
+    return path
+
+
+def started(space, folder, executor, trials=3):
     """A command in the middle of a study; some trials are finished."""
-    out = tmp_path / "study"
-    arguments = ["run", "dlrm_sharding", "--trials", MANY, "--executor", executor]
-    arguments += ["--sampler", "nsga2"]
-    command = Command(tmp_path / "messages", *arguments, "--jobs", 2, "--out", out)
+    out = folder / "study"
+    arguments = ["run", space, "--executor", executor, "--jobs", 2, "--out", out]
+    command = Command(folder / "messages", *arguments)
     until = time.monotonic() + PATIENCE_S
     while evaluated(out) < trials and time.monotonic() < until and command.process.is_alive():
         time.sleep(0.01)
@@ -60,14 +69,14 @@ def is_usable(out):
 @needs_proc
 @CODES
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_interrupt_leaves_a_study_and_no_process(tmp_path, executor, number, code):
-    command, out = started(tmp_path, executor)
+def test_an_interrupt_leaves_a_study_and_no_process(space, tmp_path, executor, number, code):
+    command, out = started(space, tmp_path, executor)
     session = command.process.pid
     with nothing_left(session):
         command.interrupt(number)
         found, messages = command.join()
         assert found == code, messages
-        assert f"interrupted; continue with: dse run dlrm_sharding --out {out} --resume" in (
+        assert f"interrupted; continue with: dse run {space} --out {out} --resume" in (
             " ".join(messages.split())
         )
         assert "Traceback" not in messages
@@ -78,8 +87,8 @@ def test_an_interrupt_leaves_a_study_and_no_process(tmp_path, executor, number, 
 
 @needs_proc
 @CODES
-def test_a_second_one_while_the_files_are_written_ends_at_once(tmp_path, number, code):
-    command, out = started(tmp_path, "process")
+def test_a_second_one_while_the_files_are_written_ends_at_once(space, tmp_path, number, code):
+    command, out = started(space, tmp_path, "process")
     session = command.process.pid
     with nothing_left(session):
         command.interrupt(signal.SIGINT)
@@ -92,18 +101,18 @@ def test_a_second_one_while_the_files_are_written_ends_at_once(tmp_path, number,
         assert not wait_until_alone(session)
     check_files(out)
     before = journaled(out)
-    again = Run("dlrm_sharding", out=out, trials=len(before), resume=True)
+    again = Run(space, out=out, trials=len(before), resume=True)
     assert again.join() == 0
     assert journaled(out)[: len(before)] == before
 
 
 @needs_proc
-def test_two_in_quick_succession_at_any_moment(tmp_path):
+def test_two_in_quick_succession_at_any_moment(space, tmp_path):
     chance = random.Random(3)
     for attempt in range(6):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        command, out = started(folder, "serial", trials=chance.randrange(1, 4))
+        command, out = started(space, folder, "serial", trials=chance.randrange(1, 4))
         session = command.process.pid
         with nothing_left(session):
             time.sleep(chance.uniform(0.0, 0.1))

@@ -19,9 +19,9 @@ from dse.model import (
 )
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, column_widths
 from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batch
-from dse.validation.trainer._layout import PlanLayout
-from dse.validation.trainer._network import make_network
-from dse.validation.trainer._tables import initial_weights
+from dse.validation.dlrm import make_network
+from dse.validation.trainer.reference._layout import PlanLayout
+from dse.validation.trainer.reference._tables import initial_weights
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime
 from tests.conftest import make_cluster
 
@@ -121,8 +121,8 @@ def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
         losses.append(float(loss.detach()))
     return TrainingResult(
         tuple(losses),
-        tuple(own.detach().numpy() for own in weights),
-        tuple(parameter.detach().numpy() for parameter in dense),
+        {table.name: own.detach().numpy() for table, own in zip(what.tables, weights, strict=True)}
+        | {name: own.detach().numpy() for name, own in network.named_parameters()},
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jsonschema import Draft202012Validator
 import pytest
 
 from dse.api import Job
+from dse.config import json_schema, parse_plain
 from dse.errors import ConfigError
 from dse.search import load_study
+from dse.search.space import SpaceDocument
 from dse.workload import Metric, load_workload, metrics_with, workload_kinds
 from tests.cli.running import answer
 from tests.cli.running import dse as command
@@ -44,6 +47,13 @@ def test_without_its_package_the_kind_is_unknown():
     workload_kinds.cache_clear()
     with pytest.raises(ConfigError, match=r"model\.yaml:2.*mlp"):
         load_workload(MODEL)
+
+
+@pytest.mark.usefixtures("installed")
+def test_its_spaces_follow_the_schema():
+    schema = json_schema(SpaceDocument)
+    space = parse_plain((EXAMPLE / "space.yaml").read_text())
+    assert Draft202012Validator(schema).is_valid(space)
 
 
 @pytest.mark.usefixtures("installed")

@@ -16,6 +16,10 @@ def validate_command(
     random: Annotated[
         int, typer.Option("--random", min=0, help="How many other feasible ones to run.")
     ] = 0,
+    trainer: Annotated[
+        str | None,
+        typer.Option("--trainer", help="What trains: reference for DLRMs."),
+    ] = None,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda; a GPU if there is one.")
     ] = None,
@@ -63,6 +67,7 @@ def validate_command(
     options = ValidateOptions(
         top=top,
         random=random,
+        trainer=trainer,
         device=device,
         mode=None if mode is None else member(ValidationMode, mode, "--mode"),
         ranks=ranks,

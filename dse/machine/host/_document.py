@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse._files import write_atomically
 from dse.config import (
+    MAX_COUNT,
     SCHEMA_VERSION,
     Count,
     Document,
     NonNegativeFloat,
     Seconds,
     StrictModel,
+    WholeNumber,
     load_document,
 )
 from dse.machine import HostSpec
@@ -38,7 +40,13 @@ Spread = Annotated[NonNegativeFloat, Field(le=10)]
 
 
 class FigureBlock(StrictModel):
-    """One overhead: mean, standard deviation of the logarithm, and number of occurrences."""
+    """One overhead.
+
+    Attributes:
+        mean: Mean without outliers.
+    """
+
+    described_by: ClassVar = Figure
 
     mean: Seconds
     spread: Spread
@@ -47,6 +55,8 @@ class FigureBlock(StrictModel):
 
 class SourceBlock(StrictModel):
     """Origin of a profile."""
+
+    described_by: ClassVar = ProfileSource
 
     files: list[Name]
     devices: list[Name] = Field(default_factory=list)
@@ -68,6 +78,8 @@ class SourceBlock(StrictModel):
 class SharedBlock(StrictModel):
     """Figures over all operators; omitted where the traces hold no sample."""
 
+    described_by: ClassVar = SharedFigures
+
     between_operators: FigureBlock | None = None
     before_launch: FigureBlock | None = None
     after_launch: FigureBlock | None = None
@@ -78,9 +90,11 @@ class SharedBlock(StrictModel):
 
 
 class OperatorBlock(StrictModel):
-    """Figures of one operator; `calls` counts those that launch something."""
+    """Figures of one operator."""
 
-    calls: Annotated[int, Field(ge=0)] = 0
+    described_by: ClassVar = OperatorFigures
+
+    calls: Annotated[WholeNumber, Field(ge=0, le=MAX_COUNT)] = 0
     launches: NonNegativeFloat = 0.0
     before_launch: FigureBlock | None = None
     after_launch: FigureBlock | None = None
@@ -99,6 +113,8 @@ class OperatorBlock(StrictModel):
 
 class HostProfileDocument(Document):
     """Host overheads measured from traces."""
+
+    described_by: ClassVar = HostProfile
 
     name: Name
     source: SourceBlock

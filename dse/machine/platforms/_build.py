@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine.platforms._calibrations import UsedCalibration
-    from dse.machine.platforms._schema import (
+    from dse.machine.platforms._hardware_schema import (
         LinkBlock,
         NetworkBlock,
-        OfferBlock,
         PeakBlock,
-        PlatformDocument,
         SourcedBlock,
     )
+    from dse.machine.platforms._schema import OfferBlock, PlatformDocument
 
 
 def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] = ()) -> Platform:

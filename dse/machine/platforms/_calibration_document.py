@@ -23,7 +23,7 @@ from dse.machine.kernels import (
     GEMM_FEATURES,
     STREAMING_OPERATORS,
 )
-from dse.machine.platforms._schema import AsOf, Name
+from dse.machine.platforms._hardware_schema import AsOf, Name
 
 #: Most knots of a collective: 30 are usual, and a search among so many still takes no time.
 _MAX_KNOTS = 4096

@@ -10,36 +10,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
 from dse.config import (
-    Bytes,
-    BytesPerSecond,
-    Count,
     DocumentKind,
+    Examples,
     FieldChange,
-    FlopsPerSecond,
-    Fraction,
-    RankCount,
     RentalPrice,
-    Seconds,
     StrictModel,
     builtin_folder,
     check_data,
+    list_documents,
     override,
     parse_plain,
     readable_quantity,
 )
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine import LinkKind
 from dse.machine.platforms._build import offer_fact
+from dse.machine.platforms._hardware_schema import Name
 from dse.machine.platforms._override import given_price, rebuilt, spelled_out
+from dse.machine.platforms._own_schema import (
+    OwnDeviceBlock,
+    OwnHostBlock,
+    OwnLinkBlock,
+    OwnNetworkBlock,
+    OwnNodeBlock,
+    OwnPodBlock,
+)
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import Name, NcclVersion, PlatformDocument
+from dse.machine.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,113 +60,6 @@ _WIRES = {
 
 #: Longest list of changes in a name that nobody chose.
 _LONGEST_CHANGES = 60
-
-
-class OwnPeakBlock(StrictModel):
-    """Peak rates that differ."""
-
-    fp32: FlopsPerSecond | None = None
-    tf32: FlopsPerSecond | None = None
-    fp16: FlopsPerSecond | None = None
-    bf16: FlopsPerSecond | None = None
-    fp8: FlopsPerSecond | None = None
-    mxfp8: FlopsPerSecond | None = None
-    nvfp4: FlopsPerSecond | None = None
-
-
-class OwnMemoryBlock(StrictModel):
-    """Figures of the device memory that differ."""
-
-    capacity: Bytes | None = None
-    bandwidth: BytesPerSecond | None = None
-    reserved: Bytes | None = None
-
-
-class OwnCacheBlock(StrictModel):
-    """Figures of the last-level cache that differ."""
-
-    size: Bytes | None = None
-    bandwidth: BytesPerSecond | None = None
-
-
-class OwnDeviceBlock(StrictModel):
-    """Figures of the device that differ."""
-
-    name: Name | None = None
-    kind: Literal["gpu", "cpu"] | None = None
-    compute_units: Count | None = None
-    resident_warps_per_unit: Count | None = None
-    kernel_floor: Seconds | None = None
-    peak: OwnPeakBlock | None = None
-    memory: OwnMemoryBlock | None = None
-    l2: OwnCacheBlock | None = None
-
-
-class OwnHostLinkBlock(StrictModel):
-    """Figures of the path between host memory and a device that differ."""
-
-    kind: Name | None = None
-    bandwidth: BytesPerSecond | None = None
-    latency: Seconds | None = None
-    devices: RankCount | None = None
-
-
-class OwnHostMemoryBlock(StrictModel):
-    """Memory of the node's processors."""
-
-    capacity: Bytes | None = None
-    bandwidth: BytesPerSecond | None = None
-
-
-class OwnNodeBlock(StrictModel):
-    """Figures of the node that differ."""
-
-    devices: RankCount | None = None
-    host_link: OwnHostLinkBlock | None = None
-    host_memory: OwnHostMemoryBlock | None = None
-
-
-class OwnPodBlock(StrictModel):
-    """Nodes that the links reach over."""
-
-    nodes: RankCount | None = None
-
-
-class OwnLinkBlock(StrictModel):
-    """Figures of interconnects that differ; bandwidth per device and direction."""
-
-    kind: LinkKind | None = None
-    bandwidth: BytesPerSecond | None = None
-    latency: Seconds | None = None
-    pair_bandwidth: BytesPerSecond | None = None
-    in_switch_reduction: Fraction | None = None
-    devices_per_switch: RankCount | None = None
-    nccl: NcclVersion | None = None
-
-
-class OwnNetworkBlock(StrictModel):
-    """Figures of networks that differ; bandwidth per card and direction."""
-
-    kind: Name | None = None
-    nics: Count | None = None
-    bandwidth: BytesPerSecond | None = None
-    latency: Seconds | None = None
-    nodes_per_leaf: Count | None = None
-    oversubscription: Annotated[float | None, Field(ge=1)] = None
-    spine_latency: Seconds | None = None
-    rails: bool | None = None
-    in_network_reduction: bool | None = None
-
-
-class OwnHostBlock(StrictModel):
-    """Host overheads that differ."""
-
-    between_operators: Seconds | None = None
-    before_launch: Seconds | None = None
-    after_launch: Seconds | None = None
-    launch: Seconds | None = None
-    between_launches: Seconds | None = None
-    graph_launch: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,38 +88,39 @@ class DerivedPlatform:
         return found
 
 
-class DerivedPlatformBlock(StrictModel):
-    """A platform with a price or figures of one's own, in place of a platform's name."""
+#: Name or file of a platform.
+PlatformName = Annotated[
+    Name, Examples(lambda: [path.stem for path in list_documents(DocumentKind.PLATFORM)])
+]
 
-    base: Annotated[Name, Field(alias="from", description="Name or file of a platform.")]
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=100,
-            pattern=r"^[^:=\n]+$",
-            description="Its own name; by default that of the other platform and what differs.",
-        ),
-    ] = ""
+
+class DerivedPlatformBlock(StrictModel):
+    """A platform with a price or figures of one's own, in place of a platform's name.
+
+    Attributes:
+        base: Name or file of a platform.
+        name: Its own name; by default that of the other platform and what differs.
+        price: What a GPU (USD/GPU/h) or a whole node (USD/h) costs, in place of all offers.
+        link: Figures of all links of the platform.
+        links: Single links, by name; a new one is complete.
+        network: Figures of all networks of the platform.
+        networks: Single networks, by name; a new one is complete.
+    """
+
+    described_by: ClassVar = PlatformDocument
+
+    base: Annotated[PlatformName, Field(alias="from")]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^:=\n]+$")] = ""
     description: Annotated[str, Field(max_length=200)] = ""
     price: RentalPrice | None = None
     device: OwnDeviceBlock | None = None
     node: OwnNodeBlock | None = None
     pod: OwnPodBlock | None = None
-    link: Annotated[
-        OwnLinkBlock | None, Field(description="Figures of all links of the platform.")
-    ] = None
-    links: Annotated[
-        dict[Name, OwnLinkBlock] | None, Field(description="Single links; a new one is complete.")
-    ] = None
+    link: OwnLinkBlock | None = None
+    links: dict[Name, OwnLinkBlock] | None = None
     default_link: Name | None = None
-    network: Annotated[
-        OwnNetworkBlock | None, Field(description="Figures of all networks of the platform.")
-    ] = None
-    networks: Annotated[
-        dict[Name, OwnNetworkBlock] | None,
-        Field(description="Single networks; a new one is complete."),
-    ] = None
+    network: OwnNetworkBlock | None = None
+    networks: dict[Name, OwnNetworkBlock] | None = None
     default_network: Name | None = None
     host: OwnHostBlock | None = None
 
@@ -260,7 +157,7 @@ class DerivedPlatformBlock(StrictModel):
 
 #: A platform as files name it: a name or file, or what differs from another one.
 PlatformChoice = Annotated[
-    Annotated[Name, Tag("(name)")] | Annotated[DerivedPlatformBlock, Tag("(mapping)")],
+    Annotated[PlatformName, Tag("(name)")] | Annotated[DerivedPlatformBlock, Tag("(mapping)")],
     Discriminator(
         lambda value: "(mapping)" if isinstance(value, dict | DerivedPlatformBlock) else "(name)"
     ),

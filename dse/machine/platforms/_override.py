@@ -30,14 +30,10 @@ from dse.config import (
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms._build import built_platform, offer_fact
 from dse.machine.platforms._calibrations import check_versions, collective_facts
+from dse.machine.platforms._hardware_schema import DeviceBlock, NodeBlock
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import (
-    ANY_NETWORK,
-    DeviceBlock,
-    NodeBlock,
-    PlatformDocument,
-)
+from dse.machine.platforms._schema import ANY_NETWORK, PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AliasChoices,
-    BeforeValidator,
     Field,
     ValidationError,
     ValidationInfo,
@@ -18,219 +17,52 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse._suggest import hint
 from dse.config import (
     Bytes,
-    BytesPerSecond,
     Count,
     Document,
-    FlopsPerSecond,
     Fraction,
+    OneOrMany,
     RankCount,
-    Seconds,
+    RentalPrice,
     StrictModel,
     UnitKind,
     UsdPerHour,
     exact_quantity,
     parse_rental_price,
 )
-from dse.machine import LinkKind, Precision
-from dse.machine.fits import NCCL_VERSION, NEWEST
-
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-#: Where a figure comes from.
-Origin = Literal["datasheet", "measured", "fitted", "assumed"]
-
-AsOf = Annotated[str, Field(pattern=r"^(\d{4}(-\d{2}(-\d{2})?)?|unknown)$")]
-
-
-class SourcedBlock(StrictModel):
-    """A block of figures that says where they come from."""
-
-    origin: Origin
-    source: Name
-    as_of: AsOf | None = None
-
-
-class PeakBlock(SourcedBlock):
-    """Dense peak arithmetic rates, without structured sparsity."""
-
-    fp32: FlopsPerSecond
-    tf32: FlopsPerSecond | None = None
-    fp16: FlopsPerSecond | None = None
-    bf16: FlopsPerSecond | None = None
-    fp8: FlopsPerSecond | None = None
-    mxfp8: FlopsPerSecond | None = None
-    nvfp4: FlopsPerSecond | None = None
-
-
-class MemoryBlock(SourcedBlock):
-    """Device memory."""
-
-    capacity: Bytes
-    bandwidth: BytesPerSecond
-    reserved: Bytes
-
-    @model_validator(mode="after")
-    def _check(self) -> MemoryBlock:
-        if self.reserved >= self.capacity:
-            raise PydanticCustomError("memory", "expected `reserved` to be less than `capacity`")
-        return self
-
-
-class CacheBlock(SourcedBlock):
-    """Last-level cache."""
-
-    size: Bytes
-    bandwidth: BytesPerSecond
-
-
-class DeviceBlock(StrictModel):
-    """One accelerator."""
-
-    name: Name
-    kind: Literal["gpu", "cpu"]
-    compute_units: Count
-    resident_warps_per_unit: Count
-    kernel_floor: Seconds
-    peak: PeakBlock
-    memory: MemoryBlock
-    l2: CacheBlock
-
-
-class HostLinkBlock(SourcedBlock):
-    """Path between host memory and a device, or several that share it."""
-
-    kind: Name
-    bandwidth: BytesPerSecond
-    latency: Seconds
-    devices: Annotated[
-        RankCount | None, Field(description="Devices that share the path; one by default.")
-    ] = None
-
-
-class HostMemoryBlock(SourcedBlock):
-    """Memory of the node's processors; tables in host memory share it, and its bandwidth."""
-
-    capacity: Bytes
-    bandwidth: BytesPerSecond | None = None
-
-
-class NodeBlock(StrictModel):
-    """One node; without `host_memory` nothing limits what is kept in host memory."""
-
-    devices: RankCount
-    host_link: HostLinkBlock
-    host_memory: HostMemoryBlock | None = None
-
-
-class PodBlock(SourcedBlock):
-    """Nodes that the links reach over: an NVLink domain of several trays."""
-
-    nodes: RankCount
-
-
-#: Version of NCCL or a library like it: `2.27.3`, or `2.27` for the newest of them.
-NcclVersion = Annotated[str, Field(pattern=f"^({NCCL_VERSION}|{NEWEST})$")]
-
-
-class LinkBlock(SourcedBlock):
-    """Interconnect between the devices of a node, or pod; bandwidth per device and direction.
-
-    Attributes:
-        nccl: Version of the communication library whose measured curves count.
-    """
-
-    kind: LinkKind
-    bandwidth: BytesPerSecond
-    latency: Seconds
-    pair_bandwidth: BytesPerSecond | None = None
-    in_switch_reduction: Fraction | None = None
-    devices_per_switch: RankCount | None = None
-    nccl: NcclVersion = NEWEST
-
-    @model_validator(mode="after")
-    def _check(self) -> LinkBlock:
-        if self.devices_per_switch is not None and self.kind is not LinkKind.PCIE:
-            raise PydanticCustomError(
-                "link", "`devices_per_switch` is for pcie, whose switches devices share"
-            )
-        if self.in_switch_reduction is not None and self.kind is not LinkKind.NVSWITCH:
-            raise PydanticCustomError(
-                "link", "`in_switch_reduction` is for nvswitch; other links have no switch"
-            )
-        paired = self.kind in (LinkKind.NVLINK_PAIRS, LinkKind.FULL_MESH)
-        if (self.pair_bandwidth is not None) != paired:
-            raise PydanticCustomError(
-                "link",
-                "`pair_bandwidth` is given for nvlink_pairs and full_mesh, and only for them",
-            )
-        return self
-
-
-class NetworkBlock(SourcedBlock):
-    """Network between nodes, or pods; bandwidth per card and direction."""
-
-    kind: Name
-    nics: Count
-    bandwidth: BytesPerSecond
-    latency: Seconds
-    nodes_per_leaf: Annotated[
-        Count | None,
-        Field(
-            description="Nodes under the same leaf switches; without it nothing is a bottleneck."
-        ),
-    ] = None
-    oversubscription: Annotated[
-        float | None,
-        Field(ge=1, description="Bandwidth of the nodes under a leaf over what leaves it."),
-    ] = None
-    spine_latency: Annotated[
-        Seconds | None, Field(description="Added to messages that leave the leaf.")
-    ] = None
-    rails: Annotated[
-        bool | None, Field(description="Card i of all nodes under a leaf has a switch of its own.")
-    ] = None
-    in_network_reduction: Annotated[
-        bool | None, Field(description="Switches that add (SHARP).")
-    ] = None
-
-    @model_validator(mode="after")
-    def _check(self) -> NetworkBlock:
-        of_leaves = (self.oversubscription, self.spine_latency, self.rails)
-        if self.nodes_per_leaf is None and any(one is not None for one in of_leaves):
-            raise PydanticCustomError(
-                "network",
-                "`oversubscription`, `spine_latency` and `rails` say what leaves a leaf switch; "
-                "give `nodes_per_leaf` as well",
-            )
-        return self
-
-
-class HostBlock(SourcedBlock):
-    """Host time per operator: the five overheads of the TPDS'24 model, and a graph launch."""
-
-    between_operators: Seconds
-    before_launch: Seconds
-    after_launch: Seconds
-    launch: Seconds
-    between_launches: Seconds
-    graph_launch: Seconds
-
+from dse.machine import Precision
+from dse.machine.platforms._hardware_schema import (
+    AsOf,
+    DeviceBlock,
+    HostBlock,
+    LinkBlock,
+    Name,
+    NetworkBlock,
+    NodeBlock,
+    PodBlock,
+)
 
 #: In the place of a network's name: the price is not bound to a network.
 ANY_NETWORK = "any"
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 class OfferBlock(StrictModel):
     """One instance type at one price, of the instance or (`USD/GPU/h`) of each of its devices.
 
     Attributes:
+        provider: Who rents it out.
+        instance: Name of the instance type.
+        by_device: Any number of devices can be rented, each at this price.
+        devices: Devices of one instance.
+        price: Of the instance (USD/h) or of each of its devices (USD/GPU/h).
         network: Networks of the platform that connect such instances; `any` for a price of one's
             own. Instances that hold no whole node need none.
-        by_device: Any number of devices can be rented, each at this price.
+        host_memory: Host memory of the instance.
+        cores: Processor cores of the instance.
+        region: Where it is offered.
+        as_of: Date of the price.
+        basis: For how long it is rented.
+        source: Where the price was read.
+        superseded: Whether a newer price counts instead; kept for old studies.
     """
 
     provider: Name
@@ -238,9 +70,7 @@ class OfferBlock(StrictModel):
     by_device: bool = False
     devices: RankCount
     price: UsdPerHour
-    network: Annotated[
-        list[Name], BeforeValidator(_as_list, json_schema_input_type=Name | list[Name])
-    ] = []
+    network: Annotated[list[Name], OneOrMany()] = []
     host_memory: Bytes | None = None
     cores: Count | None = None
     region: str = ""
@@ -258,7 +88,7 @@ class OfferBlock(StrictModel):
             )
         return value
 
-    @field_validator("price", mode="before")
+    @field_validator("price", mode="before", json_schema_input_type=RentalPrice)
     @classmethod
     def _of_the_instance(cls, value: object, info: ValidationInfo) -> object:
         devices = info.data.get("devices")
@@ -311,6 +141,20 @@ class PlatformDocument(Document):
 
     Files of earlier versions have `prices`, without networks; such a price counts over all of
     them, as it did when the file was written.
+
+    Attributes:
+        name: Name of the platform.
+        description: One line for listings.
+        device: The accelerator.
+        node: One node.
+        pod: Nodes that the links reach over; without it they end at the node.
+        links: Interconnects between the devices of a node or pod, by name.
+        default_link: The link of those who do not choose.
+        networks: Networks between nodes or pods, by name.
+        default_network: The network of those who do not choose.
+        host: Host time per operator.
+        offers: Instances that can be rented.
+        calibrations: Fitted models of kernels, collectives and networks.
     """
 
     name: Name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import Count, PositiveFloat, StrictModel
+from dse.config import Count, PositiveFloat, StrictModel, WholeNumber
 from dse.model._common import Name, Width
 from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
 
@@ -21,11 +21,13 @@ Widths = Annotated[list[Width], Field(max_length=1000)]
 SomeWidths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
 
 Parts = Annotated[Count, Field(le=_MAX_PARTS)]
-PartsOrNone = Annotated[int, Field(ge=0, le=_MAX_PARTS)]
+PartsOrNone = Annotated[WholeNumber, Field(ge=0, le=_MAX_PARTS)]
 
 
 class TowerBlock(StrictModel):
     """An MLP of its own over the vectors of some tables, whose output takes their place."""
+
+    described_by: ClassVar = Tower
 
     name: Name
     tables: Annotated[list[Name], Field(min_length=1, max_length=100_000)]
@@ -44,6 +46,8 @@ class TowerBlock(StrictModel):
 class ExpertsBlock(StrictModel):
     """Experts between the shared layers and the tasks."""
 
+    described_by: ClassVar = Experts
+
     shared: PartsOrNone
     per_task: PartsOrNone = 0
     mlp: SomeWidths
@@ -57,6 +61,8 @@ class ExpertsBlock(StrictModel):
 class TaskBlock(StrictModel):
     """Something that the model predicts."""
 
+    described_by: ClassVar = Task
+
     name: Name
     top_mlp: SomeWidths
 
@@ -68,7 +74,9 @@ class TaskBlock(StrictModel):
 class SequenceBlock(StrictModel):
     """Attention over a sample's history: the vectors of its tables without pooling."""
 
-    layers: Annotated[int, Field(ge=0, le=1000)]
+    described_by: ClassVar = SequenceLayers
+
+    layers: Annotated[WholeNumber, Field(ge=0, le=1000)]
     hidden: Width
     heads: Parts
     head_dim: Width

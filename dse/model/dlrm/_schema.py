@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.config import Count, Document, NonNegativeFloat, PositiveFloat, StrictModel
+from dse.config import (
+    Count,
+    Document,
+    NonNegativeFloat,
+    Number,
+    OneOrMany,
+    PositiveFloat,
+    StrictModel,
+    WholeNumber,
+)
 from dse.indices import IdOrder, IndexDistribution, ReuseHistogram, Uniform, Zipf
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
@@ -52,7 +61,11 @@ Rows = Annotated[Count, Field(le=10**12)]
 
 
 class UniformBlock(StrictModel):
-    """Every row is equally likely."""
+    """Every row is equally likely.
+
+    Attributes:
+        kind: The distribution.
+    """
 
     kind: Literal["uniform"]
 
@@ -62,7 +75,14 @@ class UniformBlock(StrictModel):
 
 
 class ZipfBlock(StrictModel):
-    """Popularity falls with the rank to the power of alpha."""
+    """Popularity falls with the rank to the power of alpha.
+
+    Attributes:
+        kind: The distribution.
+        ids: Whether row numbers follow popularity.
+    """
+
+    described_by: ClassVar = Zipf
 
     kind: Literal["zipf"]
     alpha: Annotated[PositiveFloat, Field(le=10)]
@@ -74,13 +94,20 @@ class ZipfBlock(StrictModel):
 
 
 class ReuseHistogramBlock(StrictModel):
-    """A measured histogram of reuse in one batch."""
+    """A measured histogram of reuse in one batch.
+
+    Attributes:
+        kind: The distribution.
+        ids: Whether row numbers follow popularity.
+    """
+
+    described_by: ClassVar = ReuseHistogram
 
     kind: Literal["reuse_histogram"]
     row_share: Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=1000)]
     lookup_share: Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=1000)]
-    mean_reuse: Annotated[float, Field(ge=1)]
-    touched_share: Annotated[float, Field(gt=0, le=1)]
+    mean_reuse: Annotated[Number, Field(ge=1)]
+    touched_share: Annotated[Number, Field(gt=0, le=1)]
     ids: IdOrder = IdOrder.HASHED
 
     @model_validator(mode="after")
@@ -112,14 +139,10 @@ IndicesBlock = Annotated[
 ]
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
 Pooling = Annotated[
     list[Annotated[PositiveFloat, Field(le=10**6)]],
     Field(min_length=1, max_length=10_000),
-    BeforeValidator(_as_list),
+    OneOrMany(),
 ]
 
 
@@ -130,7 +153,14 @@ _OF_ALL_TABLES = frozenset(("output_data_type", "index_type"))
 
 
 class TableDefaults(StrictModel):
-    """Values for tables that do not give their own."""
+    """Values for tables that do not give their own.
+
+    Attributes:
+        pooling: Mean lookups of a sample: one number, or one for each feature that looks up the
+            table.
+    """
+
+    described_by: ClassVar = EmbeddingTable
 
     dim: Width | None = None
     pooling: Pooling = [1.0]
@@ -145,7 +175,15 @@ class TableDefaults(StrictModel):
 
 
 class TableBlock(StrictModel):
-    """One embedding table, or `count` equal ones."""
+    """One embedding table, or `count` equal ones.
+
+    Attributes:
+        name: Name of the table; `count` tables get numbers.
+        rows: Rows of one table.
+        count: How many tables are like this.
+    """
+
+    described_by: ClassVar = TableDefaults
 
     name: Name
     rows: Rows
@@ -173,16 +211,25 @@ class TableBlock(StrictModel):
 
 
 class GenerateBlock(StrictModel):
-    """Tables drawn from published statistics."""
+    """Tables drawn from published statistics.
+
+    Attributes:
+        statistics: Which statistics.
+        count: Number of tables.
+        seed: Seed of the draw.
+        data_type: Type of a weight.
+    """
 
     statistics: Literal["meta2021", "meta2022"]
     count: Annotated[Count, Field(le=_MAX_TABLES)]
-    seed: Annotated[int, Field(ge=0, lt=2**64)]
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**64)]
     data_type: DataType = DataType.FP16
 
 
 class InteractionBlock(StrictModel):
     """The interaction layer."""
+
+    described_by: ClassVar = Interaction
 
     kind: InteractionKind
     layers: Annotated[Count, Field(le=1000)] | None = None
@@ -211,7 +258,12 @@ class InteractionBlock(StrictModel):
 
 
 class OptimizerBlock(StrictModel):
-    """Update rules."""
+    """Update rules.
+
+    Attributes:
+        dense: Of the dense part.
+        sparse: Of the tables.
+    """
 
     dense: Optimizer
     sparse: Optimizer
@@ -228,14 +280,24 @@ class OptimizerBlock(StrictModel):
 
 
 class ModelDocument(Document):
-    """A recommendation model and its training recipe."""
+    """A recommendation model and its training recipe.
+
+    Attributes:
+        kind: `dlrm` for recommendation models.
+        aliases: Other names.
+        optimizer: Update rules.
+        table_defaults: Values for tables that do not give their own.
+        generate: Tables drawn from published statistics, instead of `tables`.
+    """
+
+    described_by: ClassVar = DlrmModel
 
     kind: Literal["dlrm"]
     name: Name
     description: str = ""
     aliases: list[Name] = []
     source: str
-    dense_features: Annotated[int, Field(ge=0, le=2**24)]
+    dense_features: Annotated[WholeNumber, Field(ge=0, le=2**24)]
     bottom_mlp: Widths = []
     sequence: SequenceBlock | None = None
     towers: Annotated[list[TowerBlock], Field(max_length=1000)] = []

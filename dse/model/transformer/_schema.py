@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import Count, Document, StrictModel
+from dse.config import Count, Document, Number, StrictModel, WholeNumber
 from dse.machine import Precision
 from dse.model._common import Name, Optimizer, Width
 from dse.model.transformer._model import TransformerModel
@@ -31,15 +31,17 @@ Layers = Annotated[Count, Field(le=10_000)]
 class ExpertsBlock(StrictModel):
     """A mixture of experts in place of feed-forward blocks."""
 
+    described_by: ClassVar = MixtureOfExperts
+
     count: Width
     active: Width
     ffn_hidden: Width
     shared_ffn_hidden: Width | None = None
-    imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
+    imbalance: Annotated[Number, Field(ge=1, le=1000)] = 1.0
+    first_dense: Annotated[WholeNumber, Field(ge=0, le=10_000)] = 0
     every: Layers = 1
-    skew: Annotated[float, Field(ge=0, le=4)] = 0.0
-    capacity_factor: Annotated[float, Field(ge=1, le=1000)] | None = None
+    skew: Annotated[Number, Field(ge=0, le=4)] = 0.0
+    capacity_factor: Annotated[Number, Field(ge=1, le=1000)] | None = None
     pads_to_capacity: bool = False
     biases: bool = False
     limited: bool = False
@@ -79,6 +81,8 @@ class ExpertsBlock(StrictModel):
 class LatentBlock(StrictModel):
     """Latent attention: columns that queries, keys and values are made from."""
 
+    described_by: ClassVar = LatentAttention
+
     query_rank: Width | None = None
     kv_rank: Width
     rope_dim: Width
@@ -88,12 +92,28 @@ class LatentBlock(StrictModel):
 class WindowBlock(StrictModel):
     """A sliding window of attention, in all layers or in all but every `full_every`-th."""
 
+    described_by: ClassVar = SlidingWindow
+
     tokens: Width
-    full_every: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    full_every: Annotated[WholeNumber, Field(ge=2, le=10_000)] | None = None
 
 
 class TransformerDocument(Document):
-    """A transformer and its training recipe."""
+    """A transformer and its training recipe.
+
+    Attributes:
+        kind: `transformer`.
+        aliases: Other names.
+        kv_heads: Heads of keys and values, less than `heads` for grouped queries; by default all.
+        head_dim: Columns of one head's queries and keys; `hidden` over `heads` by default.
+        ffn_hidden: Inner width of the feed-forward block of layers without experts; four times
+            `hidden` by default.
+        latent_attention: Latent attention (MLA), where queries, keys and values come from a few
+            columns.
+        sliding_window: Sliding window of attention.
+    """
+
+    described_by: ClassVar = TransformerModel
 
     kind: Literal["transformer"]
     name: Name
@@ -111,7 +131,7 @@ class TransformerDocument(Document):
     experts: ExpertsBlock | None = None
     latent_attention: LatentBlock | None = None
     sliding_window: WindowBlock | None = None
-    mtp_modules: Annotated[int, Field(ge=0, le=16)] = 0
+    mtp_modules: Annotated[WholeNumber, Field(ge=0, le=16)] = 0
     vocab: Width
     sequence_length: Width
     attention: AttentionKind = AttentionKind.FLASH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     Discriminator,
@@ -45,6 +45,9 @@ from dse.workload.transformer import TransformerParameters
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
     from dse.workload import Workload
 
 #: What to write in a space of a trace instead of a parameter of a model.
@@ -56,8 +59,21 @@ _INSTEAD = {
     "local_batch_size": "; write an optimization such as `resize=512:1024`",
 }
 
-#: Parameters of the kinds of this package, for the JSON Schema; other packages add theirs.
+#: Parameters of the kinds of this package; other packages add theirs.
 AnyParameters = DlrmParameters | TransformerParameters | RecordedParameters | ParametersBlock
+
+
+class _OfAllKinds:
+    """Annotates parameters, whose schema has all kinds of workloads that there are."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Returns the schema of the parameters of any kind."""
+        del schema
+        kinds = workload_kinds().values()
+        return {"anyOf": [handler(kind.parameters.__pydantic_core_schema__) for kind in kinds]}
+
 
 #: Blocks that name a metric.
 AnyMetricBlock = ObjectiveBlock | ConstraintBlock
@@ -75,7 +91,21 @@ def _workload_kind(value: object) -> str:
 
 
 class SpaceDocument(Document):
-    """A search space: what may be chosen, what is wanted, and how to look for it."""
+    """A search space: what may be chosen, what is wanted, and how to look for it.
+
+    Attributes:
+        name: Name of the space, and of its folder of results.
+        description: One line for listings.
+        workload: What is trained: a model, or a captured job.
+        parameters: What may be chosen, each a value, a list or a range.
+        objectives: What is wanted, the leading one first.
+        constraints: Limits that every answer has to keep.
+        pricing: Which list prices count.
+        links: Interconnects that the space offers on every platform, by name.
+        networks: Networks that the space offers on every platform, by name.
+        table_constraints: Constraints on tables, by a name that `parameters` choose among.
+        search: How the space is searched.
+    """
 
     name: Name
     description: str = ""
@@ -84,7 +114,7 @@ class SpaceDocument(Document):
         | Annotated[TraceWorkloadBlock, Tag("of a trace")],
         Discriminator(_workload_kind),
     ]
-    parameters: AnyParameters
+    parameters: Annotated[AnyParameters, _OfAllKinds()]
     objectives: Annotated[list[ObjectiveBlock], Field(min_length=1, max_length=3)]
     constraints: list[ConstraintBlock] = []
     pricing: PricingBlock = PricingBlock()

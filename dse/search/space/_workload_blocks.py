@@ -8,7 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dse.config import Count, StrictModel
+from dse.config import MAX_COUNT, Count, Examples, StrictModel, WholeNumber
+from dse.machine.platforms import list_platforms
+from dse.model import list_models
 from dse.workload import SAMPLE_FIGURES, Metric, Name
 
 
@@ -65,9 +67,13 @@ class TraceReference:
 
 
 class ModelWorkloadBlock(StrictModel):
-    """A model that is trained, by name or path; the parameters say which kind of model."""
+    """A model that is trained; the parameters say which kind of model.
 
-    model: Name
+    Attributes:
+        model: Name or file of the model.
+    """
+
+    model: Annotated[Name, Examples(list_models)]
 
     def missing_for(self, metric: Metric) -> str:
         """Returns the field without which a metric is not known; a model has them all."""
@@ -81,11 +87,18 @@ class ModelWorkloadBlock(StrictModel):
 
 
 class TraceWorkloadBlock(StrictModel):
-    """A captured job: its Kineto traces, and what they do not say."""
+    """A captured job: its Kineto traces, and what they do not say.
+
+    Attributes:
+        trace: File or folder of the traces, from the folder of this file.
+        platform: What it was captured on, by name or file; found by the device's name by default.
+        step: Number of a profiler step or name of an annotation; the last step by default.
+        samples_per_step: Samples of the captured step over all ranks.
+    """
 
     trace: Name
-    platform: str = ""
-    step: Annotated[int, Field(ge=0)] | Name | None = None
+    platform: Annotated[str, Examples(list_platforms)] = ""
+    step: Annotated[WholeNumber, Field(ge=0, le=MAX_COUNT)] | Name | None = None
     samples_per_step: Count | None = None
 
     def missing_for(self, metric: Metric) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -12,7 +12,9 @@ from dse.config import (
     MAX_COUNT,
     MAX_RANKS,
     Document,
+    Number,
     StrictModel,
+    WholeNumber,
     key_places,
     parse_document,
     read_source,
@@ -27,20 +29,28 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS)]
-_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+_Rank = Annotated[WholeNumber, Field(ge=0, lt=MAX_RANKS)]
+_Count = Annotated[WholeNumber, Field(ge=0, le=MAX_COUNT)]
 TablePattern = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class TableConstraintsBlock(StrictModel):
-    """Constraints on the tables that a pattern matches; names as in TorchRec."""
+    """Constraints on the tables that a pattern matches; names as in TorchRec.
+
+    Attributes:
+        sharding_types: Sharding types that may be used.
+        compute_kernels: Compute kernels that may be used.
+        ranks: The only ranks that may hold a shard.
+    """
+
+    described_by: ClassVar = TableConstraints
 
     sharding_types: Annotated[list[ShardingType], Field(min_length=1)] | None = None
     compute_kernels: Annotated[list[KernelName], Field(min_length=1)] | None = None
     ranks: Annotated[list[_Rank], Field(min_length=1)] | None = None
-    min_partition: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
-    max_partitions: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
-    cache_load_factor: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_partition: Annotated[WholeNumber, Field(ge=1, le=MAX_COUNT)] | None = None
+    max_partitions: Annotated[WholeNumber, Field(ge=1, le=MAX_COUNT)] | None = None
+    cache_load_factor: Annotated[Number, Field(gt=0, le=1)] | None = None
     hot_rows: Annotated[list[_Count], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
@@ -65,7 +75,11 @@ class TableConstraintsBlock(StrictModel):
 
 
 class ConstraintsDocument(Document):
-    """Constraints by table name or shell pattern."""
+    """Constraints by table name or shell pattern.
+
+    Attributes:
+        tables: Constraints by the name of a table, or a pattern such as `cat_*`.
+    """
 
     tables: Annotated[dict[TablePattern, TableConstraintsBlock], Field(min_length=1)]
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from dse.calibration.microbench import available_cores, default_threads
-from dse.errors import ConfigError
+from dse.errors import ConfigError, OptionalDependencyError
 from dse.launch import in_place, start_ranks, torchrun_environment
 from dse.validation._types import TrainerOptions, TrainingResult
 from dse.validation.measurement._worker import Build, Collect, Drop, Train, training_worker
+from dse.validation.trainer import find_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from dse.launch import RankGroup
-    from dse.validation._types import Candidate
+    from dse.validation._protocol import RunCandidate, Trainer
 
 _Result = TypeVar("_Result")
 
 #: Backend of each device.
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
+DEFAULT_TRAINER = "reference"
+
 
 def train(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RunCandidate],
     steps: int,
     *,
+    trainer: str = DEFAULT_TRAINER,
     device: str = "cpu",
     threads: int | None = None,
     options: TrainerOptions | None = None,
@@ -41,6 +47,7 @@ def train(
     Args:
         candidates: Candidates to train, one after another on the same ranks.
         steps: Number of iterations.
+        trainer: Name of what trains them.
         device: ``cpu`` (gloo) or ``cuda`` (NCCL).
         threads: CPU threads of each rank; its share of the cores by default.
         options: Seed, learning rates, batches.
@@ -48,39 +55,61 @@ def train(
 
     Raises:
         ConfigError: The trainer cannot run a candidate, or numbers of ranks differ.
+        OptionalDependencyError: The trainer needs what is not installed.
         PlanError: A plan does not match its model and ranks.
         WorkerError: A rank failed; the message contains its traceback.
     """
-    checked = checked_together(candidates)
+    program = installed_trainer(trainer)
+    checked = checked_together(program, candidates, device)
 
     def drive(group: RankGroup) -> tuple[TrainingResult, ...]:
-        return tuple(
-            _trained(group, number, candidate, steps) for number, candidate in enumerate(checked)
-        )
+        return tuple(_trained(group, number, steps) for number in range(len(checked)))
 
-    return with_ranks(drive, checked, options or TrainerOptions(), device, threads, timeout_s)
+    options = options or TrainerOptions()
+    return with_ranks(drive, program, checked, options, device, threads, timeout_s)
 
 
-def _trained(group: RankGroup, number: int, candidate: Candidate, steps: int) -> TrainingResult:
+def _trained(group: RankGroup, number: int, steps: int) -> TrainingResult:
     group.ask(Build(number))
     losses = np.array(group.ask(Train(number, steps)))
     answers = group.ask(Collect(number))
     group.ask(Drop(number))
-    tables = [np.zeros((table.rows, table.dim)) for table in candidate.model.tables]
-    for pieces, _ in answers:
-        for table, row, column, weights in pieces:
-            rows, columns = weights.shape
-            tables[table][row : row + rows, column : column + columns] = weights
-    means = tuple(float(loss) for loss in losses.mean(axis=0))
-    return TrainingResult(means, tuple(tables), tuple(answers[0][1]))
+    weights: dict[str, NDArray[np.float64]] = {}
+    for piece in (piece for pieces in answers for piece in pieces):
+        whole = weights.setdefault(piece.name, np.zeros(piece.shape))
+        ends = zip(piece.offset, piece.values.shape, strict=True)
+        whole[tuple(slice(start, start + size) for start, size in ends)] = piece.values
+    return TrainingResult(tuple(losses.mean(axis=0).tolist()), weights)
 
 
-def checked_together(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Returns checked candidates that can run on the same ranks.
+def installed_trainer(name: str) -> Trainer[Any]:
+    """Returns a trainer that can be used here.
 
     Raises:
-        ConfigError: There is no candidate, names are repeated, numbers of ranks differ, or the
-            trainer cannot run a candidate.
+        ConfigError: There is none of this name.
+        OptionalDependencyError: It needs what is not installed.
+    """
+    found = find_trainer(name)
+    if missing := found.missing():
+        raise OptionalDependencyError(
+            f"trainer `{name}` needs {missing}, which is not installed here"
+        )
+    return found
+
+
+def checked_together(
+    trainer: Trainer[Any], candidates: Sequence[RunCandidate], device: str
+) -> tuple[RunCandidate, ...]:
+    """Returns checked candidates that can run on the same ranks.
+
+    Args:
+        trainer: What trains them.
+        candidates: At least one.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        ConfigError: There is no candidate, names are repeated, numbers of ranks differ, the
+            device is unknown, or the trainer cannot run a candidate.
         PlanError: A plan does not match its model and ranks.
     """
     names = [candidate.name for candidate in candidates]
@@ -95,12 +124,15 @@ def checked_together(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
             f"candidates for {', '.join(map(str, sorted(sizes)))} ranks cannot run together; "
             "take those of one number of ranks at a time"
         )
-    return tuple(candidate.checked() for candidate in candidates)
+    if device not in BACKENDS:
+        raise ConfigError(f"device `{device}`; expected one of {', '.join(BACKENDS)}")
+    return tuple(trainer.checked(candidate, device) for candidate in candidates)
 
 
 def with_ranks(
     drive: Callable[[RankGroup], _Result],
-    candidates: Sequence[Candidate],
+    trainer: Trainer[Any],
+    candidates: Sequence[RunCandidate],
     options: TrainerOptions,
     device: str,
     threads: int | None,
@@ -112,6 +144,7 @@ def with_ranks(
 
     Args:
         drive: Sends commands to the ranks.
+        trainer: What trains the candidates.
         candidates: At least one checked candidate, all for the same number of ranks.
         options: Seed, learning rates, batches.
         device: ``cpu`` or ``cuda``.
@@ -120,13 +153,11 @@ def with_ranks(
         own_cores: See :func:`dse.launch.start_ranks`; ignored under ``torchrun``.
 
     Raises:
-        ConfigError: The device is unknown, or ``torchrun`` started another number of ranks.
+        ConfigError: ``torchrun`` started another number of ranks.
         WorkerError: A rank failed.
     """
-    if device not in BACKENDS:
-        raise ConfigError(f"device `{device}`; expected one of {', '.join(BACKENDS)}")
     world_size = candidates[0].world_size
-    factory = partial(training_worker, tuple(candidates), options)
+    factory = partial(training_worker, trainer, tuple(candidates), options)
     backend = BACKENDS[device]
     threads = threads or default_threads(available_cores(), world_size)
     environment = torchrun_environment()

@@ -16,9 +16,13 @@ import numpy as np
 
 from dse._torch import load_torch
 from dse.launch import torchrun_environment
-from dse.sharding import stored_bytes
 from dse.validation._types import Measurement, TrainerOptions
-from dse.validation.measurement._ranks import checked_together, with_ranks
+from dse.validation.measurement._ranks import (
+    DEFAULT_TRAINER,
+    checked_together,
+    installed_trainer,
+    with_ranks,
+)
 from dse.validation.measurement._samples import MeasureLimits, median_interval
 from dse.validation.measurement._worker import Build, Drop, Run, Span
 
@@ -26,15 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.launch import RankGroup
-    from dse.validation._types import Candidate
+    from dse.validation._protocol import RunCandidate
 
 #: Share of the machine's memory that resident candidates may use.
 _RESIDENT_SHARE = 0.4
 
 
 def measure(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RunCandidate],
     *,
+    trainer: str = DEFAULT_TRAINER,
     device: str = "cpu",
     threads: int | None = None,
     limits: MeasureLimits | None = None,
@@ -50,6 +55,7 @@ def measure(
 
     Args:
         candidates: Candidates with different names, all for the same number of ranks.
+        trainer: Name of what trains them.
         device: ``cpu`` (gloo) or ``cuda`` (NCCL).
         threads: CPU threads of each rank; its share of the cores by default.
         limits: Stopping rule.
@@ -65,11 +71,13 @@ def measure(
     Raises:
         ConfigError: There is no candidate, names are repeated, numbers of ranks differ, or the
             trainer cannot run a candidate.
+        OptionalDependencyError: The trainer needs what is not installed.
         PlanError: A plan does not match its model and ranks.
         WorkerError: A rank failed; the message contains its traceback.
     """
     limits, options = limits or MeasureLimits(), options or TrainerOptions()
-    checked = checked_together(candidates)
+    program = installed_trainer(trainer)
+    checked = checked_together(program, candidates, device)
     one_clock = torchrun_environment() is None
 
     def drive(group: RankGroup) -> tuple[Measurement, ...]:
@@ -83,27 +91,17 @@ def measure(
         )
         return rounds.run(on_round, on_samples)
 
-    return with_ranks(drive, checked, options, device, threads, timeout_s, own_cores=True)
+    return with_ranks(drive, program, checked, options, device, threads, timeout_s, own_cores=True)
 
 
-def _table_bytes(candidate: Candidate) -> float:
-    """Bytes of a candidate's tables and optimizer state on all ranks, replicas included."""
-    model, replicas = candidate.model, candidate.world_size
-    return sum(
-        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
-        * (replicas if placement.sharding_type.value == "data_parallel" else 1)
-        for table, placement in zip(model.tables, candidate.plan.tables, strict=True)
-    )
-
-
-def _fit_together(candidates: Sequence[Candidate], device: str) -> bool:
+def _fit_together(candidates: Sequence[RunCandidate], device: str) -> bool:
     """Returns whether the ranks can keep all candidates at once."""
     if device == "cpu":
         total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
         properties = load_torch().cuda.get_device_properties(0)
         total_bytes = candidates[0].world_size * properties.total_memory
-    return sum(map(_table_bytes, candidates)) <= _RESIDENT_SHARE * total_bytes
+    return sum(one.resident_bytes for one in candidates) <= _RESIDENT_SHARE * total_bytes
 
 
 class Rounds:
@@ -121,7 +119,7 @@ class Rounds:
     def __init__(
         self,
         group: RankGroup,
-        candidates: tuple[Candidate, ...],
+        candidates: tuple[RunCandidate, ...],
         limits: MeasureLimits,
         *,
         resident: bool,

@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.launch import start_ranks
+from dse.validation._protocol import AloneTrainer
 from dse.validation._types import Measurement
-from dse.validation.measurement._ranks import BACKENDS, checked_together
+from dse.validation.measurement._ranks import (
+    BACKENDS,
+    DEFAULT_TRAINER,
+    checked_together,
+    installed_trainer,
+)
 from dse.validation.measurement._samples import median_interval
-from dse.validation.measurement._worker import Drop, Run, Span
-from dse.validation.trainer._alone import BuildRank, serial_worker
+from dse.validation.measurement._worker import BuildRank, Drop, Run, Span, alone_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.launch import RankGroup
-    from dse.validation._types import Candidate, TrainerOptions
+    from dse.validation._protocol import RunCandidate
+    from dse.validation._types import TrainerOptions
     from dse.validation.measurement._samples import MeasureLimits
 
 
 def measure_serially(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RunCandidate],
     communication_s: Sequence[Sequence[float]],
     *,
+    trainer: str = DEFAULT_TRAINER,
     device: str,
     threads: int,
     limits: MeasureLimits,
@@ -47,6 +54,7 @@ def measure_serially(
         candidates: Candidates with different names, all for the same number of ranks.
         communication_s: Exposed communication of an iteration for each candidate and each rank,
             in seconds.
+        trainer: Name of what trains them.
         device: ``cpu`` or ``cuda``.
         threads: CPU threads.
         limits: Stopping rule; all ranks of all candidates share the budget.
@@ -63,7 +71,10 @@ def measure_serially(
         PlanError: A plan does not match its model and ranks.
         WorkerError: The process failed; the message contains its traceback.
     """
-    checked = checked_together(candidates)
+    program = installed_trainer(trainer)
+    if not isinstance(program, AloneTrainer):
+        raise ConfigError(f"{program.title} cannot run one rank without the others; run them all")
+    checked = checked_together(program, candidates, device)
     ranks = checked[0].world_size
     if [len(one) for one in communication_s] != [ranks] * len(checked):
         raise ConfigError(
@@ -72,7 +83,7 @@ def measure_serially(
         )
     start_s = time.monotonic()
     with start_ranks(
-        partial(serial_worker, checked, options),
+        partial(alone_worker, program, checked, options),
         backend=BACKENDS[device],
         world_size=1,
         threads=threads,
@@ -120,7 +131,7 @@ def _rank(
 
 
 def _together(
-    candidate: Candidate,
+    candidate: RunCandidate,
     by_rank: list[_RankSamples],
     communication_s: Sequence[float],
     limits: MeasureLimits,

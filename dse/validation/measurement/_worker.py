@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from dse._torch import load_torch
 from dse.calibration.microbench import keep_freed_memory
-from dse.validation.trainer._trainer import Trainer
+from dse.launch import RankContext
 
 if TYPE_CHECKING:
-    from dse.launch import RankContext, Worker
-    from dse.validation._types import Candidate, TrainerOptions
+    from dse.launch import Worker
+    from dse.validation._protocol import (
+        AloneTrainer,
+        RunCandidate,
+        Trainer,
+        TrainerRank,
+        WeightPiece,
+    )
+    from dse.validation._types import TrainerOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Builds tables, network and batches of a candidate."""
+    """Builds weights and batches of a candidate, unless they are there."""
 
     number: int
 
@@ -62,7 +69,7 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Replies with the weights of this rank: shards of tables and dense parameters."""
+    """Replies with the :class:`WeightPiece` of this rank; none where the trainer has none."""
 
     number: int
 
@@ -75,33 +82,43 @@ class Drop:
 
 
 def training_worker(
-    candidates: tuple[Candidate, ...], options: TrainerOptions, context: RankContext
+    trainer: Trainer[Any],
+    candidates: tuple[RunCandidate, ...],
+    options: TrainerOptions,
+    context: RankContext,
 ) -> Worker:
     """Creates the worker of a rank.
 
     Args:
+        trainer: What trains the candidates.
         candidates: Checked candidates, referred to by their index.
         options: Seed, learning rates, batches.
         context: This rank.
     """
-    return TrainingWorker(candidates, options, context).execute
+    return TrainingWorker(trainer, candidates, options, context).execute
 
 
 class TrainingWorker:
-    """Holds the trainers of a rank and executes commands.
+    """Holds what trains on a rank and executes commands.
 
     Args:
+        trainer: What trains the candidates.
         candidates: Checked candidates, referred to by their index.
         options: Seed, learning rates, batches.
         context: This rank.
     """
 
     def __init__(
-        self, candidates: tuple[Candidate, ...], options: TrainerOptions, context: RankContext
+        self,
+        trainer: Trainer[Any],
+        candidates: tuple[RunCandidate, ...],
+        options: TrainerOptions,
+        context: RankContext,
     ) -> None:
         self._torch = load_torch()
+        self._trainer = trainer
         self._candidates, self._options, self._context = candidates, options, context
-        self._trainers: dict[int, Trainer] = {}
+        self._built: dict[int, TrainerRank] = {}
         if context.device == "cpu":
             keep_freed_memory()
 
@@ -112,28 +129,34 @@ class TrainingWorker:
             TypeError: The command is unknown.
         """
         if isinstance(command, Build):
-            if command.number not in self._trainers:
-                candidate = self._candidates[command.number]
-                self._trainers[command.number] = Trainer(
-                    self._torch, candidate, self._options, self._context
-                )
+            if command.number not in self._built:
+                self._built[command.number] = self._build(command)
             return None
         if isinstance(command, Run):
-            return self._run(self._trainers[command.number], command)
+            return self._run(self._built[command.number], command)
         if isinstance(command, Train):
-            trainer = self._trainers[command.number]
-            return [float(trainer.step()) for _ in range(command.steps)]
+            rank = self._built[command.number]
+            return [float(rank.step()) for _ in range(command.steps)]
         if isinstance(command, Collect):
-            return self._collect(self._trainers[command.number])
+            return self._weights(command.number)
         if isinstance(command, Drop):
-            self._trainers.pop(command.number, None)
+            if (old := self._built.pop(command.number, None)) is not None:
+                old.close()
+            del old
             gc.collect()
             return None
         raise TypeError(f"rank {self._context.rank} received the unknown command {command!r}")
 
-    def _run(self, trainer: Trainer, command: Run) -> Span:
+    def _build(self, command: Build) -> TrainerRank:
+        candidate = self._candidates[command.number]
+        return self._trainer.rank(candidate, self._options, self._context)
+
+    def _weights(self, number: int) -> list[WeightPiece]:
+        return list(self._built[number].weights()) if self._trainer.collects else []
+
+    def _run(self, rank: TrainerRank, command: Run) -> Span:
         for _ in range(command.warm_up):
-            trainer.step()
+            rank.step()
         gc.collect()
         gc.disable()
         try:
@@ -142,7 +165,7 @@ class TrainingWorker:
                 self._torch.distributed.barrier()
             start_s, processor_s = time.perf_counter(), time.process_time()
             for _ in range(command.iterations):
-                trainer.step()
+                rank.step()
             self._synchronize()
             return Span(start_s, time.perf_counter(), time.process_time() - processor_s)
         finally:
@@ -152,11 +175,47 @@ class TrainingWorker:
         if self._context.device != "cpu":
             self._torch.cuda.synchronize()
 
-    def _collect(self, trainer: Trainer) -> tuple[list[tuple[int, int, int, Any]], list[Any]]:
-        def array(tensor: Any) -> Any:
-            return tensor.detach().to("cpu", self._torch.float64).numpy()
 
-        pieces = [(*place, array(weights)) for *place, weights in trainer.pieces()]
-        # Dense parameters are the same everywhere.
-        dense = [] if self._context.rank else [array(one) for one in trainer.parameters]
-        return pieces, dense
+@dataclass(frozen=True, slots=True)
+class BuildRank(Build):
+    """Builds one rank of a candidate, without the others."""
+
+    rank: int
+
+
+def alone_worker(
+    trainer: AloneTrainer[Any],
+    candidates: tuple[RunCandidate, ...],
+    options: TrainerOptions,
+    context: RankContext,
+) -> Worker:
+    """Creates the worker of the single process that runs all ranks in turn.
+
+    Args:
+        trainer: What trains the candidates.
+        candidates: Checked candidates, referred to by their index.
+        options: Seed, learning rates, batches.
+        context: The single process.
+    """
+    return _AloneWorker(trainer, candidates, options, context).execute
+
+
+class _AloneWorker(TrainingWorker):
+    #: Number of the latest candidate and what its ranks receive.
+    _received: tuple[int, object] = (-1, None)
+
+    _trainer: AloneTrainer[Any]
+
+    def execute(self, command: object) -> object:
+        if isinstance(command, BuildRank):
+            super().execute(Drop(command.number))
+        return super().execute(command)
+
+    def _build(self, command: Build) -> TrainerRank:
+        candidate = self._candidates[command.number]
+        if not isinstance(command, BuildRank) or candidate.world_size == 1:
+            return super()._build(command)
+        if self._received[0] != command.number:
+            self._received = command.number, self._trainer.received(candidate, self._options)
+        context = RankContext(command.rank, candidate.world_size, self._context.device)
+        return self._trainer.rank_alone(candidate, self._options, context, self._received[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.validation.study._options import ValidateOptions
-from dse.validation.study._scale import scale_model, scaling_text
 from dse.validation.study._validate import validate_study
+from dse.validation.study.runs import scale_model, scaling_text
 
 __all__ = ["ValidateOptions", "scale_model", "scaling_text", "validate_study"]

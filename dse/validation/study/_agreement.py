@@ -71,7 +71,11 @@ def predicted_best(candidates: Sequence[ValidatedCandidate]) -> ValidatedCandida
 
 
 def platform_factor(
-    candidates: Sequence[ValidatedCandidate], platform: str, mode: ValidationMode, applied: float
+    candidates: Sequence[ValidatedCandidate],
+    platform: str,
+    mode: ValidationMode,
+    trainer: str,
+    applied: float,
 ) -> CalibrationFactor:
     """Returns the geometric mean of measured over predicted times.
 
@@ -79,6 +83,7 @@ def platform_factor(
         candidates: Measured candidates.
         platform: Platform that predicted.
         mode: How candidates were run.
+        trainer: What trained them.
         applied: Factor that the predictions already include.
     """
     ratios = [math.log(one.measured_s * applied / one.predicted_s) for one in candidates]
@@ -88,6 +93,7 @@ def platform_factor(
         len(ratios),
         math.exp(statistics.fmean(ratios)),
         math.exp(float(np.std(ratios))),
+        trainer,
     )
 
 

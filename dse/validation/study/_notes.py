@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.search import ValidationMode
 from dse.validation.study._choose import configuration_of
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from dse.calibration.microbench import MachineInfo
     from dse.search import ValidatedCandidate
-    from dse.validation.study._runs import PlannedRun
+    from dse.validation._protocol import Trainer
+    from dse.validation.study.runs import PlannedRun, RunPlanner
 
 #: Ratio of clock to processor time above which a note warns of disturbances.
 _DISTURBED = 1.5
 
 
 def setting_notes(
-    mode: ValidationMode,
+    planner: RunPlanner,
     runs: Sequence[PlannedRun],
     machine: MachineInfo,
     scaling: str,
@@ -28,11 +29,12 @@ def setting_notes(
     """Describes how candidates were run.
 
     Args:
-        mode: How candidates were run.
+        planner: What planned the runs.
         runs: The runs.
         machine: This machine.
         scaling: Description of the scaling; empty without scaling.
     """
+    mode, trainer = planner.mode, planner.trainer
     ranks = sorted({run.candidate.world_size for run in runs})
     on = "the CPU" if machine.device == "cpu" else "GPUs"
     how = "gloo" if machine.device == "cpu" else "NCCL"
@@ -40,8 +42,8 @@ def setting_notes(
     notes = []
     if mode is ValidationMode.REAL:
         notes.append(
-            f"Training processes on {on} of this machine, {sizes} ranks over {how}; model, batch "
-            "and plans as in the study."
+            f"Training processes on {on} of this machine by {trainer.title}, {sizes} ranks over "
+            f"{how}; model, batch and plans as in the study."
         )
     elif mode is ValidationMode.RANK_SERIAL:
         notes.append(
@@ -53,17 +55,19 @@ def setting_notes(
     else:
         notes.append(
             "The study's machines are not available: a smaller model ran on "
-            f"{sizes} CPU ranks of this machine over gloo, and was predicted: {scaling}."
+            f"{sizes} CPU ranks of this machine over gloo by {trainer.title}, and was predicted: "
+            f"{scaling}."
         )
         notes += _folding_notes(runs)
-    notes += _program_notes(runs)
+        notes += [planner.scaled_words] if planner.scaled_words else []
+    notes += _program_notes(runs, trainer)
     together = mode is not ValidationMode.RANK_SERIAL and machine.device == "cpu"
     if together and max(ranks) > machine.cores:
         notes.append(
             f"{max(ranks)} ranks shared {machine.cores} cores; predictions assume separate "
             "cores, so compare the order rather than the times."
         )
-    if len({run.candidate.problem.global_batch_size for run in runs}) > 1:
+    if len({run.candidate.global_batch_size for run in runs}) > 1:
         notes.append("Batches differ, so candidates are compared by the time for one sample.")
     return tuple(notes)
 
@@ -100,15 +104,15 @@ def _folding_notes(runs: Sequence[PlannedRun]) -> list[str]:
             "Candidates of different world sizes ran on the same ranks: the comparison covers "
             "plans and batches, but not the benefit of more devices."
         )
-    notes.append("The dense part ran in fp32.")
     return notes
 
 
-def _program_notes(runs: Sequence[PlannedRun]) -> list[str]:
+def _program_notes(runs: Sequence[PlannedRun], trainer: Trainer[Any]) -> list[str]:
     changed = sorted(run.record.number for run in runs if run.other_program)
     if not changed:
         return []
+    kept = f" apart from {trainer.keeps}" if trainer.keeps else ""
     return [
         f"Candidates {', '.join(map(str, changed))} ran, and were predicted, as the trainer's own "
-        "program (`dse_trainer`) apart from prefetching, overlap, buckets and wire precision."
+        f"program (`{trainer.program}`){kept}."
     ]

@@ -9,7 +9,6 @@ from dse._torch import load_torch
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.search import ValidationMode, stored_platform
-from dse.sharding import stored_bytes
 from dse.validation.measurement import MeasureLimits
 from dse.validation.study._choose import configuration_of
 
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
 
     from dse.calibration.microbench import MachineInfo
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel
     from dse.search import StudyResult, TrialRecord
 
 #: Platform that predicts CPU runs if the study is of another machine.
 CPU_PLATFORM = "cpu"
 
-#: Share of the memory that the tables of an unscaled model may use.
+#: Share of the memory that the weights of an unscaled model may use.
 _WHOLE_SHARE = 0.4
 
 
@@ -35,6 +33,8 @@ class ValidateOptions:
     Attributes:
         top: Number of best candidates to run.
         random: Number of other feasible candidates to run, drawn at random.
+        trainer: Name of the trainer; by default the first of the study's kind of workload. If it
+            is not installed, that one serves in its place.
         device: ``cpu`` or ``cuda``; by default a GPU if there is one.
         mode: How candidates are run; by default the most realistic mode of this machine.
         ranks: Most ranks of a run; by default the GPUs, or the cores up to a node of the platform.
@@ -48,6 +48,7 @@ class ValidateOptions:
 
     top: int = 5
     random: int = 0
+    trainer: str | None = None
     device: str | None = None
     mode: ValidationMode | None = None
     ranks: int | None = None
@@ -74,12 +75,20 @@ def _is_here(platform: Platform, device: str) -> bool:
 
 def chosen_mode(
     study: StudyResult,
-    model: DlrmModel,
+    weight_bytes: float,
     best: Sequence[TrialRecord],
     options: ValidateOptions,
     machine: MachineInfo,
 ) -> ValidationMode:
-    """Returns how candidates are run on this machine."""
+    """Returns how candidates are run on this machine.
+
+    Args:
+        study: The study.
+        weight_bytes: Bytes of the unscaled model on all ranks.
+        best: Its best trials.
+        options: A mode and ranks, if they are given.
+        machine: This machine.
+    """
     if machine.device == "cuda":
         if options.mode is ValidationMode.SCALED:
             raise ConfigError("--mode scaled runs on processes of the CPU; use --device cpu")
@@ -90,11 +99,7 @@ def chosen_mode(
         return ValidationMode.REAL if enough else ValidationMode.RANK_SERIAL
     if options.mode is not None:
         return options.mode
-    table_bytes = sum(
-        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
-        for table in model.tables
-    )
-    fits = table_bytes <= _WHOLE_SHARE * machine.memory_bytes
+    fits = weight_bytes <= _WHOLE_SHARE * machine.memory_bytes
     for record in best:
         platform = stored_platform(study, configuration_of(record).platform)
         most = options.ranks or min(machine.cores, platform.devices_per_node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.calibration.microbench import default_threads
 from dse.search import ValidationMode
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from dse.calibration.microbench import MachineInfo
     from dse.machine.platforms import Platform
+    from dse.validation._protocol import Trainer
     from dse.validation._types import Measurement
     from dse.validation.study._options import ValidateOptions
-    from dse.validation.study._runs import PlannedRun
+    from dse.validation.study.runs import PlannedRun
 
 #: Time for ranks to start, and for each set-up or sample, in seconds.
 _TIMEOUT_S = 300.0
@@ -36,6 +37,7 @@ class RunMeasurement:
     """Measures runs, grouped by number of ranks.
 
     Args:
+        trainer: What trains candidates.
         machine: This machine.
         mode: How candidates are run.
         options: Budget, stopping rule and seed.
@@ -48,12 +50,14 @@ class RunMeasurement:
 
     def __init__(
         self,
+        trainer: Trainer[Any],
         machine: MachineInfo,
         mode: ValidationMode,
         options: ValidateOptions,
         platform: Platform,
         on_progress: Callable[[str, float], None] | None,
     ) -> None:
+        self._trainer = trainer
         self._machine, self._mode, self._options = machine, mode, options
         self._platform, self._on_progress = platform, on_progress
         self.interrupted = False
@@ -122,6 +126,7 @@ class RunMeasurement:
             take = partial(measure_serially, communication_s=[_exposed_s(run) for run in group])
         measured = take(
             candidates,
+            trainer=self._trainer.name,
             device=self._machine.device,
             threads=self.threads(ranks),
             limits=limits,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.calibration.microbench import describe_machine
 from dse.config import SCHEMA_VERSION
@@ -31,18 +31,18 @@ from dse.validation.study._options import (
     max_ranks,
     predicting_platform,
 )
-from dse.validation.study._runs import RunPlanner
 from dse.validation.study._session import RunMeasurement
-from dse.workload import workload_kind
-from dse.workload.dlrm import DlrmWorkload
+from dse.validation.study.runs import planner_of
+from dse.validation.trainer import find_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.machine.platforms import Platform
     from dse.search import CalibrationFactor, StudyResult, TrialRecord
+    from dse.validation._protocol import Trainer
     from dse.validation._types import Measurement
-    from dse.validation.study._runs import PlannedRun
+    from dse.validation.study.runs import PlannedRun, RunPlanner
 
 
 def validate_study(
@@ -60,28 +60,33 @@ def validate_study(
         on_progress: Called after each round with a short text and the fraction of the budget used.
 
     Raises:
-        ConfigError: The study is of a trace or a transformer, has no feasible candidate, or none
-            that this machine can run in the mode; or there is no earlier factor to apply.
+        ConfigError: No trainer runs this kind of study, the named one does not, the study has no
+            feasible candidate, or none that this machine can run in the mode; or there is no
+            earlier factor to apply.
         OptionalDependencyError: torch is not installed.
         WorkerError: A rank failed.
     """
     options = options or ValidateOptions()
-    workload = _workload(study)
+    kind = planner_of(study)
+    trainer, instead = _trainer(kind, options)
+    workload = stored_workload(study)
     records = feasible_trials(study)
     if not records:
         raise ConfigError(
             f"the study {study.name} has no feasible candidate to run; `dse report` says why"
         )
     machine = describe_machine(chosen_device(options.device))
-    mode = chosen_mode(study, workload.model, records[: max(1, options.top)], options, machine)
+    best = records[: max(1, options.top)]
+    mode = chosen_mode(study, kind.weight_bytes(workload), best, options, machine)
     platform = predicting_platform(study, records[0], mode, options, machine)
-    runner = RunPlanner(
+    runner = kind(
         study,
         workload,
+        trainer,
         mode,
         max_ranks(options, machine, platform, mode),
         float(machine.memory_bytes),
-        machine.device == "cpu",
+        machine.device,
         platform,
     )
     kept, left_out = _of_one_platform(records, mode, platform)
@@ -95,8 +100,8 @@ def validate_study(
         )
     runs, scaling = runner.planned(chosen, options.budget_s)
     predictor = platform or stored_platform(study, configuration_of(records[0]).platform)
-    applied = _applied(study, predictor.name, mode) if options.calibrated else 1.0
-    measurement = RunMeasurement(machine, mode, options, predictor, on_progress)
+    applied = _applied(study, predictor.name, mode, trainer.name) if options.calibrated else 1.0
+    measurement = RunMeasurement(trainer, machine, mode, options, predictor, on_progress)
     measured = measurement.measure(runs)
     left_out += tuple(
         (run.record.number, "not measured: interrupted")
@@ -114,12 +119,13 @@ def validate_study(
         )
     )
     agreement = ranking_agreement(candidates)
+    factor = platform_factor(candidates, predictor.name, mode, trainer.name, applied)
     return Validation(
         schema_version=SCHEMA_VERSION,
         sentence=summary_sentence(candidates, agreement, mode),
         agreement=agreement,
         candidates=candidates,
-        factors=_factors(study, platform_factor(candidates, predictor.name, mode, applied)),
+        factors=_factors(study, factor),
         setting=ValidationSetting(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             mode=mode,
@@ -128,30 +134,37 @@ def validate_study(
             cores=machine.cores,
             memory_bytes=float(machine.memory_bytes),
             threads=measurement.threads(runs[0].candidate.world_size),
-            versions=machine.libraries,
+            versions=(*machine.libraries, *trainer.libraries()),
             platform=predictor.name,
             applied_factor=applied,
             seed=options.seed,
             budget_s=options.budget_s,
             interrupted=measurement.interrupted,
             words=(
-                *setting_notes(mode, runs, machine, scaling),
+                *instead,
+                *setting_notes(runner, runs, machine, scaling),
                 *disturbance_notes(candidates, mode, machine),
             ),
             left_out=left_out,
+            trainer=trainer.name,
         ),
     )
 
 
-def _workload(study: StudyResult) -> DlrmWorkload:
-    if study.kind != DlrmWorkload.kind:
-        raise ConfigError(
-            f"the study {study.name} is of a {workload_kind(study.kind).title}; only studies of "
-            f"recommendation models (`kind: {DlrmWorkload.kind}`) can be validated by real runs"
-        )
-    workload = stored_workload(study)
-    assert isinstance(workload, DlrmWorkload)
-    return workload
+def _trainer(
+    kind: type[RunPlanner], options: ValidateOptions
+) -> tuple[Trainer[Any], tuple[str, ...]]:
+    """Returns the trainer, and a sentence if another one serves in its place."""
+    default = find_trainer(kind.default_trainer)
+    if options.trainer is None:
+        return default, ()
+    wanted = find_trainer(options.trainer, kind.kind)
+    if not (missing := wanted.missing()):
+        return wanted, ()
+    return default, (
+        f"Trainer `{wanted.name}` needs {missing}, which is not installed here; {default.title} "
+        "served in its place.",
+    )
 
 
 def _of_one_platform(
@@ -170,21 +183,24 @@ def _of_one_platform(
     return kept, others
 
 
-def _applied(study: StudyResult, platform: str, mode: ValidationMode) -> float:
+def _applied(study: StudyResult, platform: str, mode: ValidationMode, trainer: str) -> float:
     earlier = () if study.validation is None else study.validation.factors
     for factor in earlier:
-        if (factor.platform, factor.mode) == (platform, mode):
+        if (factor.platform, factor.mode, factor.trainer) == (platform, mode, trainer):
             return factor.factor
     raise ConfigError(
         f"--calibrated: the study {study.name} has no factor for `{platform}` in mode "
-        f"{mode.value} yet; validate it once without --calibrated"
+        f"{mode.value} by the trainer `{trainer}` yet; validate it once without --calibrated"
     )
 
 
 def _factors(study: StudyResult, latest: CalibrationFactor) -> tuple[CalibrationFactor, ...]:
     earlier = () if study.validation is None else study.validation.factors
-    key = (latest.platform, latest.mode)
-    return (latest, *(one for one in earlier if (one.platform, one.mode) != key))
+
+    def key(one: CalibrationFactor) -> tuple[str, ValidationMode, str]:
+        return one.platform, one.mode, one.trainer
+
+    return (latest, *(one for one in earlier if key(one) != key(latest)))
 
 
 def _candidate(run: PlannedRun, measured: Measurement, applied: float) -> ValidatedCandidate:
@@ -198,7 +214,7 @@ def _candidate(run: PlannedRun, measured: Measurement, applied: float) -> Valida
         global_batch_size=own.global_batch_size,
         study_time_s=run.record.prediction.iteration_time_s,
         run_world_size=ran.world_size,
-        run_batch_size=ran.problem.global_batch_size,
+        run_batch_size=ran.global_batch_size,
         predicted_s=applied * run.prediction.iteration_time_s,
         predicted_low_s=applied * run.prediction.iteration_time_p5_s,
         predicted_high_s=applied * run.prediction.iteration_time_p95_s,

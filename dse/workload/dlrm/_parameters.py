@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from dse.config import StrictModel
+from dse.config import Examples, Number, OneOrMany, StrictModel
 from dse.errors import ConfigError
 from dse.model import DataType, Optimizer
 from dse.sharding import ComputeKernel, KernelName, ShardingType
 from dse.workload._parameters import (
+    DEFAULT,
     Counts,
+    LinkNames,
+    Name,
     Names,
+    NetworkNames,
     ParametersBlock,
     ParameterValue,
     Platforms,
     Precisions,
     RankCounts,
     Switches,
-    as_list,
 )
 from dse.workload.dlrm.program._pipelines import TrainPipeline
+from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
 from dse.workload.dlrm.program._wire import WireFormat, WireFormats
+
+if TYPE_CHECKING:
+    from enum import StrEnum
 
 #: Joins the names of a set of sharding types into one value of an outer parameter.
 TYPE_SEPARATOR = "+"
@@ -56,35 +70,47 @@ def _as_type_sets(value: object) -> object:
     return value
 
 
-LaunchModes = Annotated[
-    list[Literal["eager", "cuda_graphs"]], Field(min_length=1), BeforeValidator(as_list)
-]
+LaunchModes = Annotated[list[Literal["eager", "cuda_graphs"]], Field(min_length=1), OneOrMany()]
 
 
-def _as_pipelines(value: object) -> object:
-    """Reads switches of earlier versions: whether the input is prefetched."""
-    listed = as_list(value)
-    if not isinstance(listed, list):
-        return listed
-    return [pipeline_name(item) if isinstance(item, bool) else item for item in listed]
+def _as_pipeline(value: object) -> object:
+    """Reads a switch of earlier versions: whether the input is prefetched."""
+    return pipeline_name(value) if isinstance(value, bool) else value
 
 
+PipelineName = Literal["base", "sparse_dist", "fused_sparse_dist", "prefetch", "semi_sync"]
 TrainPipelines = Annotated[
-    list[Literal["base", "sparse_dist", "fused_sparse_dist", "prefetch", "semi_sync"]],
+    list[
+        Annotated[
+            PipelineName,
+            BeforeValidator(_as_pipeline, json_schema_input_type=PipelineName | bool),
+        ]
+    ],
     Field(min_length=1),
-    BeforeValidator(_as_pipelines),
+    OneOrMany(),
 ]
 
 
 class ReducedWireBlock(StrictModel):
-    """Formats of what row-wise tables exchange; gradients travel as outputs by default."""
+    """Formats of what row-wise tables exchange.
+
+    Attributes:
+        forward: Format of partial sums.
+        backward: Format of gradients; that of the sums by default.
+    """
 
     forward: WireFormat
     backward: WireFormat | None = None
 
 
 class WireBlock(StrictModel):
-    """Formats on the wire, of outputs and of gradients; these travel as outputs by default."""
+    """Formats on the wire.
+
+    Attributes:
+        forward: Format of pooled embeddings.
+        backward: Format of their gradients; that of the embeddings by default.
+        reduce_scatter: Formats for row-wise tables, whose partial sums are added on the way.
+    """
 
     forward: WireFormat
     backward: WireFormat | None = None
@@ -97,11 +123,6 @@ class WireBlock(StrictModel):
         return WireFormats.of(self.forward, self.backward, reduced=pair or None).text
 
 
-def _as_wires(value: object) -> object:
-    """Wraps a single text or mapping in a list."""
-    return value if isinstance(value, list) else [value]
-
-
 def _wire_text(value: str | WireBlock) -> str:
     """Returns formats on the wire in the form that studies keep."""
     try:
@@ -110,52 +131,104 @@ def _wire_text(value: str | WireBlock) -> str:
         raise PydanticCustomError("wire", "{problem}", {"problem": str(error)}) from None
 
 
+_FORMAT = f"(?:{'|'.join(WireFormat)})(?:/(?:{'|'.join(WireFormat)}))?"
+WireText = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^{_FORMAT}(?:\+reduce_scatter={_FORMAT})?$",
+            "examples": [*WireFormat, "fp16/bf16"],
+        }
+    ),
+]
 Wires = Annotated[
-    list[Annotated[str | WireBlock, AfterValidator(_wire_text)]],
+    list[Annotated[WireText | WireBlock, AfterValidator(_wire_text)]],
     Field(min_length=1),
-    BeforeValidator(_as_wires),
+    OneOrMany(),
 ]
 ReplicaPlacements = Annotated[
-    list[Literal["strided", "contiguous"]], Field(min_length=1), BeforeValidator(as_list)
+    list[Literal["strided", "contiguous"]], Field(min_length=1), OneOrMany()
 ]
+Kernels = Annotated[list[KernelName], Field(min_length=1)]
+Types = Annotated[list[ShardingType], Field(min_length=1)]
+
+
+def _joined(names: type[StrEnum]) -> object:
+    """Returns the type of text that joins names, for schemas."""
+    name = f"(?:{'|'.join(names)})"
+    return Annotated[str, Field(pattern=rf"^{name}(?:\{TYPE_SEPARATOR}{name})*$")]
+
+
 KernelSets = Annotated[
-    list[Annotated[list[KernelName], Field(min_length=1)]],
+    list[Kernels],
     Field(min_length=1),
-    BeforeValidator(_as_type_sets),
+    BeforeValidator(
+        _as_type_sets,
+        json_schema_input_type=Annotated[list[Kernels], Field(min_length=1)]
+        | Kernels
+        | _joined(ComputeKernel),
+    ),
 ]
 CacheShares = Annotated[
-    list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1), BeforeValidator(as_list)
+    list[Annotated[Number, Field(gt=0, le=1)]], Field(min_length=1), OneOrMany()
 ]
-DataTypes = Annotated[list[DataType], Field(min_length=1), BeforeValidator(as_list)]
-Optimizers = Annotated[list[Optimizer], Field(min_length=1), BeforeValidator(as_list)]
+DataTypes = Annotated[list[DataType], Field(min_length=1), OneOrMany()]
+Optimizers = Annotated[list[Optimizer], Field(min_length=1), OneOrMany()]
 TypeSets = Annotated[
-    list[Annotated[list[ShardingType], Field(min_length=1)]],
+    list[Types],
     Field(min_length=1),
-    BeforeValidator(_as_type_sets),
+    BeforeValidator(
+        _as_type_sets,
+        json_schema_input_type=Annotated[list[Types], Field(min_length=1)]
+        | Types
+        | _joined(ShardingType),
+    ),
+]
+Programs = Annotated[
+    list[Annotated[Name, Examples(lambda: DLRM_PROGRAMS)]], Field(min_length=1), OneOrMany()
 ]
 
 
 class DlrmParameters(ParametersBlock):
-    """The outer choices; each is a value, a list of values, or a range.
+    """What may be chosen for a recommendation model; each is a value, a list or a range.
 
-    `launch`, `overlap_dense_all_reduce`, `train_pipeline`, `communication_precision` and
-    `hot_rows` (whether plans may keep popular rows on every rank) override what the program does;
-    without them it does as it is written. `table_data_type` and `sparse_optimizer` override the
-    model. `compute_kernels` say where tables may be, in device memory by default,
-    `cache_load_factor` how much of those in host memory a device caches, and `table_constraints`
-    names demands on single tables, or `none`.
-
-    `replicas` are the sharding groups of 2D parallelism, each with a copy of all tables;
-    `replica_placement` says where the ranks of a group are, and `sync_interval` and
-    `sync_optimizer_state` how the copies are kept alike. They have no effect with one replica.
+    Attributes:
+        platform: Platforms by name or file, or what differs from one.
+        world_size: Numbers of ranks, one on each device.
+        global_batch_size: Samples of one iteration over all ranks.
+        local_batch_size: Samples of one iteration on each rank, instead of `global_batch_size`.
+        link: Interconnects inside a node, by the platform's names or those under `links`.
+        network: Networks between nodes, by the platform's names or those under `networks`.
+        precision: Arithmetic of the dense part; the model's by default.
+        launch: How the host launches kernels; as the program does by default.
+        overlap_dense_all_reduce: Whether gradients of the dense part are reduced during the
+            backward pass; as the program does by default.
+        train_pipeline: Which work on later batches overlaps with an iteration; as the program does
+            by default.
+        communication_precision: Formats of pooled embeddings on the wire, such as `fp16` or
+            `fp16/bf16` for outputs and gradients; as the program does by default.
+        hot_rows: Whether plans may keep popular rows on every rank; if the program can by default.
+        replicas: Sharding groups with a copy of all tables each (2D parallelism).
+        replica_placement: Where the ranks of a group are: `strided` over all nodes, or
+            `contiguous` nodes. No effect with one replica.
+        sync_interval: Iterations from one average of the copies to the next.
+        sync_optimizer_state: Whether the state of the update rule is averaged too.
+        program: Training programs; `dse list programs` has all.
+        table_data_type: Types of all embedding rows; those of the model by default.
+        sparse_optimizer: Update rules of the tables; that of the model by default.
+        sharding_types: Sets of sharding types that plans may use; all types by default.
+        compute_kernels: Sets of kernels, which say where tables may be; device memory by default.
+        cache_load_factor: Shares of tables in host memory that the device caches.
+        table_constraints: Names of blocks under `table_constraints`, or `none`.
     """
 
     platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts | None = None
     local_batch_size: Counts | None = None
-    link: Names = ["default"]
-    network: Names = ["default"]
+    link: LinkNames = [DEFAULT]
+    network: NetworkNames = [DEFAULT]
     precision: Precisions | None = None
     launch: LaunchModes | None = None
     overlap_dense_all_reduce: Switches | None = None
@@ -170,7 +243,7 @@ class DlrmParameters(ParametersBlock):
     sync_interval: Counts | None = None
     sync_optimizer_state: Switches | None = None
     program: Annotated[
-        Names | None, Field(validation_alias=AliasChoices("program", "software_profile"))
+        Programs | None, Field(validation_alias=AliasChoices("program", "software_profile"))
     ] = None
     table_data_type: DataTypes | None = None
     sparse_optimizer: Optimizers | None = None

@@ -7,15 +7,16 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from dse.config import Examples, Number, OneOrMany
 from dse.errors import ConfigError
 from dse.workload._parameters import (
+    LinkNames,
     Name,
-    Names,
+    NetworkNames,
     ParametersBlock,
     ParameterValue,
     Platforms,
     RankCounts,
-    as_list,
 )
 
 #: Joins the optimizations of a set into one value of an outer parameter.
@@ -62,6 +63,13 @@ def _parsed(text: str) -> object:
         raise PydanticCustomError("optimization", "{problem}", {"problem": problem}) from error
 
 
+def _optimizations() -> list[str]:
+    """Returns the names of all optimizations."""
+    from dse.trace.whatif import describe_optimizations
+
+    return [name for name, *_ in describe_optimizations()]
+
+
 def _as_sets(value: object) -> object:
     """Wraps one optimization, or one list of them, in a list of sets."""
     if isinstance(value, str):
@@ -71,15 +79,33 @@ def _as_sets(value: object) -> object:
     return value
 
 
-OptimizationSets = Annotated[
-    list[list[Annotated[Name, AfterValidator(_known_optimization)]]],
-    Field(min_length=1),
-    BeforeValidator(_as_sets),
+Optimization = Annotated[
+    Name, Examples(lambda: _optimizations()), AfterValidator(_known_optimization)
 ]
-BandwidthFactors = Annotated[
-    list[Annotated[float, Field(gt=0), BeforeValidator(_as_bandwidth_factor)]],
+OptimizationSets = Annotated[
+    list[list[Optimization]],
     Field(min_length=1),
-    BeforeValidator(as_list),
+    BeforeValidator(
+        _as_sets,
+        json_schema_input_type=Annotated[list[list[Optimization]], Field(min_length=1)]
+        | list[Optimization]
+        | Optimization,
+    ),
+]
+FactorText = Annotated[str, Field(pattern=r"^\s*\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[xX×%]?\s*$")]
+BandwidthFactors = Annotated[
+    list[
+        Annotated[
+            Number,
+            Field(gt=0),
+            BeforeValidator(
+                _as_bandwidth_factor,
+                json_schema_input_type=Annotated[float, Field(gt=0)] | FactorText,
+            ),
+        ]
+    ],
+    Field(min_length=1),
+    OneOrMany(),
 ]
 
 
@@ -87,12 +113,20 @@ class RecordedParameters(ParametersBlock):
     """Changes to the captured step; each is a value or a list of values.
 
     What is left out stays as captured and is no column of the tables.
+
+    Attributes:
+        platform: Platforms to move the step to; `same` is the one that it was captured on.
+        world_size: Numbers of ranks of data parallelism.
+        link: Interconnects inside a node, by the platform's names.
+        network: Networks between nodes, by the platform's names.
+        network_factor: Bandwidths inside nodes and between them, times the captured ones: `2x`.
+        optimizations: Sets of optimizations, `dse trace whatif --list` has all, or files of steps.
     """
 
     platform: Platforms = [SAME_PLATFORM]
     world_size: RankCounts | None = None
-    link: Names | None = None
-    network: Names | None = None
+    link: LinkNames | None = None
+    network: NetworkNames | None = None
     network_factor: BandwidthFactors | None = None
     optimizations: OptimizationSets = [[]]
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from dse.config import MAX_COUNT, Examples, OneOrMany, WholeNumber
 from dse.workload._parameters import (
+    DEFAULT,
     Counts,
-    Names,
+    LinkNames,
+    Name,
+    NetworkNames,
     ParametersBlock,
     Platforms,
     Precisions,
     RankCounts,
     Switches,
-    as_list,
 )
 from dse.workload.transformer._types import RecomputeModule
+from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS
 
 Recomputations = Annotated[
-    list[Literal["none", "selective", "full"]], Field(min_length=1), BeforeValidator(as_list)
+    list[Literal["none", "selective", "full"]], Field(min_length=1), OneOrMany()
 ]
 
 
@@ -35,50 +39,92 @@ def _modules(value: object) -> object:
         ) from error
 
 
-RecomputedModules = Annotated[
-    list[Annotated[str, BeforeValidator(_modules)]], Field(min_length=1), BeforeValidator(as_list)
+_MODULE = f"(?:{'|'.join(RecomputeModule)})"
+Modules = Annotated[
+    str,
+    BeforeValidator(_modules),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^(?:{_MODULE}(?:\+{_MODULE})*)?$",
+            "examples": list(RecomputeModule),
+        }
+    ),
 ]
+RecomputedModules = Annotated[list[Modules], Field(min_length=1), OneOrMany()]
 LayerCounts = Annotated[
-    list[Annotated[int, Field(ge=0)]], Field(min_length=1), BeforeValidator(as_list)
+    list[Annotated[WholeNumber, Field(ge=0, le=MAX_COUNT)]], Field(min_length=1), OneOrMany()
 ]
 Offloads = Annotated[
     list[Literal["none", "activations", "optimizer", "all"]],
     Field(min_length=1),
-    BeforeValidator(as_list),
+    OneOrMany(),
 ]
 DataShardings = Annotated[
     list[Literal["none", "zero1", "zero2", "zero3"]],
     Field(min_length=1),
-    BeforeValidator(as_list),
+    OneOrMany(),
 ]
 Schedules = Annotated[
-    list[Literal["1f1b", "gpipe", "zero_bubble"]], Field(min_length=1), BeforeValidator(as_list)
+    list[Literal["1f1b", "gpipe", "zero_bubble"]], Field(min_length=1), OneOrMany()
 ]
 ContextExchanges = Annotated[
-    list[Literal["ring", "all_gather", "ulysses"]], Field(min_length=1), BeforeValidator(as_list)
+    list[Literal["ring", "all_gather", "ulysses"]], Field(min_length=1), OneOrMany()
 ]
-ReductionPrecisions = Annotated[
-    list[Literal["bf16", "fp32"]], Field(min_length=1), BeforeValidator(as_list)
-]
+ReductionPrecisions = Annotated[list[Literal["bf16", "fp32"]], Field(min_length=1), OneOrMany()]
 
 ExpertDispatches = Annotated[
     list[Literal["alltoall", "allgather", "deduplicated"]],
     Field(min_length=1),
-    BeforeValidator(as_list),
+    OneOrMany(),
+]
+Programs = Annotated[
+    list[Annotated[Name, Examples(lambda: TRANSFORMER_PROGRAMS)]], Field(min_length=1), OneOrMany()
 ]
 
 
 class TransformerParameters(ParametersBlock):
-    """The outer choices; each is a value, a list of values, or a range.
+    """What may be chosen for a transformer; each is a value, a list or a range.
 
     Data parallelism takes the ranks that the other degrees leave over.
+
+    Attributes:
+        platform: Platforms by name or file, or what differs from one.
+        world_size: Numbers of ranks, one on each device.
+        global_batch_size: Samples of one training step over all ranks.
+        link: Interconnects inside a node, by the platform's names or those under `links`.
+        network: Networks between nodes, by the platform's names or those under `networks`.
+        precision: Arithmetic; the model's by default.
+        tensor: Tensor-parallel ranks.
+        pipeline: Pipeline stages.
+        context: Context-parallel ranks.
+        context_exchange: How context-parallel ranks share keys and values; `ring` by default.
+        expert: Ranks that share the experts of a layer.
+        expert_tensor: Ranks that share every expert's matrices; those of `tensor` by default.
+        expert_dispatch: How tokens reach their experts; as the program does by default.
+        interleave: Virtual pipeline stages of a stage; 1 is plain 1F1B.
+        schedule: Order of the passes of a pipeline stage; `1f1b` by default.
+        micro_batch_size: Samples of one pass through a stage.
+        sequence_parallel: Whether tensor-parallel ranks share norms, dropout and residuals too.
+        recompute: Activations that the backward pass recomputes.
+        recompute_modules: Parts of a layer that selective recomputation repeats, joined by `+`.
+        recompute_layers: Layers of each (virtual) stage that are recomputed; 0 for all.
+        offload: What is kept in host memory instead of on the device.
+        offload_layers: Layers of each (virtual) stage whose activations are offloaded; 0 for all.
+        data_sharding: ZeRO stage of data parallelism; `zero3` is FSDP.
+        sharding_degree: Ranks that share one copy of what is sharded; all replicas by default.
+        reshard_after_forward: Whether `zero3` frees gathered parameters after a forward pass and
+            gathers them again for its backward pass.
+        no_sync: Whether sharded gradients are reduced after the last micro-batch, not after each.
+        gradient_reduction_precision: Type of gradients in their sums; the program's by default.
+        program: Training programs; `dse list programs` has all.
     """
 
     platform: Platforms
     world_size: RankCounts
     global_batch_size: Counts
-    link: Names = ["default"]
-    network: Names = ["default"]
+    link: LinkNames = [DEFAULT]
+    network: NetworkNames = [DEFAULT]
     precision: Precisions | None = None
     tensor: RankCounts = [1]
     pipeline: RankCounts = [1]
@@ -102,7 +148,7 @@ class TransformerParameters(ParametersBlock):
     no_sync: Switches | None = None
     gradient_reduction_precision: ReductionPrecisions | None = None
     program: Annotated[
-        Names | None, Field(validation_alias=AliasChoices("program", "software"))
+        Programs | None, Field(validation_alias=AliasChoices("program", "software"))
     ] = None
 
     @model_validator(mode="before")

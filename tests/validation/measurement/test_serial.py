@@ -12,7 +12,8 @@ from dse.launch import RankContext
 from dse.sharding import ShardingType
 from dse.validation import MeasureLimits, TrainerOptions, local_batch
 from dse.validation.measurement._serial import measure_serially
-from dse.validation.trainer._alone import SerialTrainer, received_inputs
+from dse.validation.trainer.reference import ReferenceTrainer
+from dse.validation.trainer.reference._alone import received_inputs
 from dse.workload.dlrm import TrainPipeline
 from tests.validation.models import BATCH, candidate, model
 
@@ -34,10 +35,10 @@ def everything(number):
 
 
 def trainer(one, rank):
-    checked = one.checked()
+    reference = ReferenceTrainer()
+    checked = reference.checked(one, "cpu")
     context = RankContext(rank, checked.world_size, "cpu")
-    inbox = received_inputs(torch, checked, OPTIONS)
-    return SerialTrainer(torch, checked, OPTIONS, context, inbox)
+    return reference.rank_alone(checked, OPTIONS, context, reference.received(checked, OPTIONS))
 
 
 @pytest.mark.parametrize("pipeline", [TrainPipeline.BASE, TrainPipeline.SPARSE_DIST])
@@ -55,7 +56,7 @@ def test_a_rank_looks_up_what_all_ranks_send_it(pipeline):
 
 def test_blocks_of_rows_get_each_lookup_once():
     rows = [(KINDS.ROW_WISE, (0, 1, 2))] * 4
-    one = candidate("rows", model(), 3, rows).checked()
+    one = ReferenceTrainer().checked(candidate("rows", model(), 3, rows), "cpu")
     inbox = received_inputs(torch, one, OPTIONS)
     assert len(inbox) == OPTIONS.batches
     for number, by_rank in enumerate(inbox):

@@ -120,11 +120,11 @@ def test_few_candidates_claim_little():
 def test_the_factor_is_a_geometric_mean():
     # Measured over predicted: 2 and 8; mean 4, spread 2.
     rows = [made(1, 1.0, 2.0), made(2, 1.0, 8.0)]
-    found = platform_factor(rows, "cpu", ValidationMode.REAL, 1.0)
+    found = platform_factor(rows, "cpu", ValidationMode.REAL, "reference", 1.0)
     assert found.factor == pytest.approx(4.0)
     assert found.spread == pytest.approx(2.0)
     assert found.candidates == 2
     # Predictions that contain a factor already give the same one again.
     scaled = [replace(one, predicted_s=3.0 * one.predicted_s) for one in rows]
-    again = platform_factor(scaled, "cpu", ValidationMode.REAL, 3.0)
+    again = platform_factor(scaled, "cpu", ValidationMode.REAL, "reference", 3.0)
     assert math.isclose(again.factor, 4.0)

@@ -16,6 +16,7 @@ from dse.search import RunOptions, ValidationMode, load_study, run, stored_workl
 from dse.validation import ValidateOptions, validate_study
 from dse.validation.study._choose import choose, feasible_trials
 from dse.validation.study._options import chosen_mode, predicting_platform
+from dse.validation.study.runs._dlrm import DlrmRuns
 from dse.workload import predict_job
 from tests.validation.studies import Oracle, make_study
 
@@ -145,7 +146,7 @@ def test_what_cannot_be_run_is_replaced_by_the_next(study):
 
 def test_an_earlier_factor_is_applied_and_kept(study, oracle, tmp_path):
     oracle()
-    with pytest.raises(ConfigError, match="no factor for `cpu` in mode real yet"):
+    with pytest.raises(ConfigError, match="in mode real by the trainer `reference` yet"):
         validate_study(study.result, replace(OPTIONS, calibrated=True))
     first = validate_study(study.result, OPTIONS)
     scaled = validate_study(
@@ -188,7 +189,7 @@ def test_an_interrupt_before_the_first_round_is_passed_on(study, monkeypatch):
     ("kind", "title"), [("trace", "a trace"), ("transformer", "a transformer")]
 )
 def test_other_workloads_are_refused(study, kind, title):
-    with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of recommendation"):
+    with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of `kind: dlrm`"):
         validate_study(replace(study.result, kind=kind), OPTIONS)
 
 
@@ -224,9 +225,8 @@ def test_the_mode_follows_what_is_there(study, elsewhere):
     def mode(of, device, count=1, **changes):
         options = replace(ValidateOptions(), **changes)
         records = feasible_trials(of.result)
-        return chosen_mode(
-            of.result, stored_workload(of.result).model, records, options, machine(device, count)
-        )
+        weight_bytes = DlrmRuns.weight_bytes(stored_workload(of.result))
+        return chosen_mode(of.result, weight_bytes, records, options, machine(device, count))
 
     assert mode(study, "cpu") is ValidationMode.REAL
     assert mode(study, "cpu", ranks=1) is ValidationMode.SCALED

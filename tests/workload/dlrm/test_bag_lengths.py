@@ -9,7 +9,7 @@ import pytest
 
 from dse.model import PoolingDistribution
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
-from dse.validation.trainer._batches import local_batch
+from dse.validation import local_batch
 from dse.workload.dlrm import PlanScorer
 from tests.conftest import make_cluster, make_model, make_table
 from tests.workload.dlrm.solver.bound.oracle import dlrm

@@ -24,6 +24,7 @@ from dse.sharding import (
     hot_share,
 )
 from dse.validation import Candidate
+from dse.validation.trainer.reference import ReferenceTrainer
 from dse.workload import PlanEffort, load_workload, predict_job
 from dse.workload.dlrm import (
     DlrmJob,
@@ -195,7 +196,7 @@ def test_a_prediction_accounts_for_hot_rows_on_all_ranks():
 def test_real_runs_refuse_hot_rows():
     candidate = Candidate("one", problem(), plan())
     with pytest.raises(ConfigError, match="no hot rows"):
-        candidate.checked()
+        ReferenceTrainer().checked(candidate, "cpu")
 
 
 def test_plans_without_hot_rows_are_scored_as_by_any_program():

@@ -319,8 +319,8 @@ class Optimization(Change):
     def shown(self, option: str) -> str:
         """Returns an option as a user would write it: `bucket=25 MiB`, `layer=1;2`."""
         field, value = type(self).model_fields[option], getattr(self, option)
-        found = {id(item) for item in (*field.metadata, *_metadata(field.annotation))}
-        unit = next((unit for mark, unit in _UNITS if id(mark) in found), None)
+        types = _alternatives(field.annotation)
+        unit = next((unit for kind, unit in _UNITS if kind in types), None)
         if isinstance(value, bool):
             text = str(value).lower()
         elif isinstance(value, list):
@@ -332,15 +332,14 @@ class Optimization(Change):
         return f"{option}={text}"
 
 
-#: What marks a field as a figure with a unit.
-_UNITS = (
-    (get_args(Bytes)[1], UnitKind.SIZE),
-    (get_args(Seconds)[1], UnitKind.TIME),
-    (get_args(Fraction)[1], UnitKind.FRACTION),
+#: Types of figures with a unit.
+_UNITS: tuple[tuple[object, UnitKind], ...] = (
+    (Bytes, UnitKind.SIZE),
+    (Seconds, UnitKind.TIME),
+    (Fraction, UnitKind.FRACTION),
 )
 
 
-def _metadata(annotation: Any) -> list[object]:
-    """Returns all metadata of an annotation, alternatives included."""
-    inside = [one for part in get_args(annotation) for one in _metadata(part)]
-    return [*getattr(annotation, "__metadata__", ()), *inside]
+def _alternatives(annotation: Any) -> list[object]:
+    """Returns an annotation and all types that it is made of."""
+    return [annotation, *(one for part in get_args(annotation) for one in _alternatives(part))]

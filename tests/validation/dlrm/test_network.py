@@ -9,7 +9,8 @@ import pytest
 from dse.errors import ConfigError
 from dse.model import DataType, Experts, IndexType, Interaction, InteractionKind, Task, Tower
 from dse.sharding import ShardingType
-from dse.validation.trainer._network import make_network
+from dse.validation.dlrm import make_network
+from dse.validation.trainer.reference import ReferenceTrainer
 from tests.validation.models import candidate, model
 
 torch = pytest.importorskip("torch")
@@ -63,6 +64,10 @@ def test_a_dot_product_without_a_dense_vector():
     assert torch.allclose(logits, linear(torch.stack(pairs, dim=1), iter(network.parameters())))
 
 
+def checked(one):
+    return ReferenceTrainer().checked(one, "cpu")
+
+
 @pytest.mark.parametrize(
     ("part", "changes"),
     [
@@ -73,7 +78,7 @@ def test_a_dot_product_without_a_dense_vector():
 def test_parts_without_a_network_are_refused_by_name(part, changes):
     what = replace(model(), **changes)
     with pytest.raises(ConfigError, match=part):
-        candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4).checked()
+        checked(candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4))
 
 
 @pytest.mark.parametrize(
@@ -89,4 +94,4 @@ def test_lookups_that_are_not_trained_are_refused_by_name(name, changes):
     what = model()
     what = replace(what, tables=tuple(replace(table, **changes) for table in what.tables))
     with pytest.raises(ConfigError, match=name):
-        candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4).checked()
+        checked(candidate("one", what, 1, [(ShardingType.TABLE_WISE, (0,))] * 4))

@@ -6,7 +6,7 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, check_plan
-from dse.validation.study._scale import fold_plan
+from dse.validation.study.runs._scale import fold_plan
 from tests.conftest import make_table
 
 # Two nodes of four ranks.

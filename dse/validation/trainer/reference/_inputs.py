@@ -20,8 +20,8 @@ from dse.workload.dlrm import ExchangeGroup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.validation.trainer._batches import LocalBatch
-    from dse.validation.trainer._layout import PlanLayout, Shard
+    from dse.validation.dlrm._batches import LocalBatch
+    from dse.validation.trainer.reference._layout import PlanLayout, Shard
 
 
 #: Most blocks whose index fits a byte, and most for which comparing is cheaper than dividing.

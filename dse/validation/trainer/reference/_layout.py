@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dse.model import EmbeddingTable
     from dse.sharding import TableShard
-    from dse.validation._types import Candidate
+    from dse.validation.dlrm import Candidate
 
 
 @dataclass(frozen=True, slots=True)

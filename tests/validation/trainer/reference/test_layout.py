@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.sharding import ShardingType
-from dse.validation.trainer._layout import PlanLayout, places_of
+from dse.validation.trainer.reference._layout import PlanLayout, places_of
 from dse.workload.dlrm import ExchangeGroup
 from tests.validation.models import candidate, model
 

@@ -1,4 +1,4 @@
-"""Trainer of a single rank without the others, with the indices that they would send.
+"""A single rank without the others, with the indices that they would send.
 
 Collectives do not run: :class:`SilentCollectives` replaces `torch.distributed`, and a rank
 receives zeros of the right size. Zero lengths would mean no lookups, so lengths and indices are
@@ -8,22 +8,21 @@ code as in a run of all ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dse.launch import RankContext
-from dse.validation.measurement._worker import Build, Drop, TrainingWorker
-from dse.validation.trainer._batches import local_batch
-from dse.validation.trainer._inputs import InputDistribution, to_device
-from dse.validation.trainer._layout import PlanLayout
-from dse.validation.trainer._trainer import Trainer
+from dse.validation.dlrm import local_batch
+from dse.validation.trainer.reference._inputs import InputDistribution, to_device
+from dse.validation.trainer.reference._layout import PlanLayout
+from dse.validation.trainer.reference._rank import ReferenceRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dse.launch import Worker
-    from dse.validation._types import Candidate, TrainerOptions
-    from dse.validation.trainer._inputs import DeviceBatch, Feeding
+    from dse.launch import RankContext
+    from dse.validation._types import TrainerOptions
+    from dse.validation.dlrm import Candidate
+    from dse.validation.trainer.reference._inputs import DeviceBatch, Feeding
 
 
 class _Done:
@@ -142,7 +141,7 @@ class _DeliveredInputs(InputDistribution):
         return feeding
 
 
-class SerialTrainer(Trainer):
+class SilentRank(ReferenceRank):
     """One rank without the others; dense gradients are not reduced.
 
     Args:
@@ -178,48 +177,3 @@ class SerialTrainer(Trainer):
 
     def _reduce_dense(self) -> Iterator[Callable[[], None]]:
         return iter(())
-
-
-@dataclass(frozen=True, slots=True)
-class BuildRank:
-    """Builds one rank of a candidate; later commands refer to it by the candidate's number."""
-
-    number: int
-    rank: int
-
-
-def serial_worker(
-    candidates: tuple[Candidate, ...], options: TrainerOptions, context: RankContext
-) -> Worker:
-    """Creates the worker of the single process that runs all ranks in turn.
-
-    Args:
-        candidates: Checked candidates, referred to by their index.
-        options: Seed, learning rates, batches.
-        context: The single process.
-    """
-    return _SerialWorker(candidates, options, context).execute
-
-
-class _SerialWorker(TrainingWorker):
-    #: Number of the latest candidate and the inputs of its ranks.
-    _inbox: tuple[int, Inbox] = (-1, [])
-
-    def execute(self, command: object) -> object:
-        if not isinstance(command, BuildRank):
-            return super().execute(command)
-        candidate = self._candidates[command.number]
-        world_size = candidate.world_size
-        super().execute(Drop(command.number))
-        if world_size == 1:
-            return super().execute(Build(command.number))
-        if self._inbox[0] != command.number:
-            self._inbox = command.number, received_inputs(self._torch, candidate, self._options)
-        self._trainers[command.number] = SerialTrainer(
-            self._torch,
-            candidate,
-            self._options,
-            RankContext(command.rank, world_size, self._context.device),
-            self._inbox[1],
-        )
-        return None

@@ -1,4 +1,4 @@
-"""Trainer of one configuration on one rank.
+"""One rank of the reference trainer.
 
 An iteration issues the same operations as the predicted one (:func:`build_layout`), in the same
 order: lookups of each exchange group followed by their collective, overlapped with the bottom MLP;
@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dse.machine import Precision
-from dse.validation.trainer._batches import local_batch
-from dse.validation.trainer._exchange import make_exchange
-from dse.validation.trainer._inputs import InputDistribution, to_device
-from dse.validation.trainer._layout import PlanLayout
-from dse.validation.trainer._network import make_network, make_optimizer
-from dse.validation.trainer._tables import (
+from dse.validation._protocol import WeightPiece
+from dse.validation.dlrm import local_batch, make_network, make_optimizer
+from dse.validation.trainer.reference._exchange import make_exchange
+from dse.validation.trainer.reference._inputs import InputDistribution, to_device
+from dse.validation.trainer.reference._layout import PlanLayout
+from dse.validation.trainer.reference._tables import (
     ReplicatedTables,
     SparseTable,
     initial_weights,
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dse.launch import RankContext
-    from dse.validation._types import Candidate, TrainerOptions
-    from dse.validation.trainer._inputs import Bags, DeviceBatch, Feeding
+    from dse.validation._types import TrainerOptions
+    from dse.validation.dlrm import Candidate
+    from dse.validation.trainer.reference._inputs import Bags, DeviceBatch, Feeding
 
 
-class Trainer:
+class ReferenceRank:
     """One rank of one candidate.
 
     All ranks must create it, and call :meth:`step`, together.
@@ -55,6 +56,7 @@ class Trainer:
     ) -> None:
         self._torch, self._context = torch, context
         self._software = candidate.problem.software
+        self._tables = candidate.model.tables
         self._layout = PlanLayout(candidate)
         self._compute = torch.float64 if options.double else torch.float32
         self._autocast = _autocast_type(torch, candidate, options)
@@ -117,7 +119,7 @@ class Trainer:
             tf32 = candidate.problem.precision is Precision.TF32
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
         network = make_network(torch, candidate.model, options.seed, self._compute, context.device)
-        self.parameters = list(network.parameters())
+        self._parameters = dict(network.named_parameters())
         self._optimizer = make_optimizer(
             torch, candidate.model, network, options.dense_learning_rate
         )
@@ -287,7 +289,7 @@ class Trainer:
             return
         bucket: list[Any] = []
         size_bytes = 0
-        for parameter in reversed(self.parameters):
+        for parameter in reversed(self._parameters.values()):
             bucket.append(parameter.grad)
             size_bytes += parameter.grad.numel() * parameter.grad.element_size()
             if size_bytes >= self._software.dense_bucket_bytes:
@@ -311,17 +313,35 @@ class Trainer:
 
     # --- results --------------------------------------------------------------------------------
 
-    def pieces(self) -> list[tuple[int, int, int, Any]]:
-        """Returns table, first row, first column and weights of each shard of this rank."""
+    def weights(self) -> list[WeightPiece]:
+        """Returns the shards of tables, by their names; on rank 0 the dense parameters too."""
         found = [
             (table.shard, table.weights) for tables in self._sparse.values() for table in tables
         ]
         if self._replicated is not None:
             found += zip(self._replicated.shards, self._replicated.weights, strict=True)
-        return [
-            (shard.table, shard.piece.row_offset, shard.piece.column_offset, weights)
-            for shard, weights in found
-        ]
+        pieces = []
+        for shard, weights in found:
+            table = self._tables[shard.table]
+            offset = shard.piece.row_offset, shard.piece.column_offset
+            pieces.append(
+                WeightPiece(table.name, (table.rows, table.dim), offset, self._array(weights))
+            )
+        if not self._context.rank:
+            for name, parameter in self._parameters.items():
+                values = self._array(parameter)
+                pieces.append(WeightPiece(name, values.shape, (0,) * values.ndim, values))
+        return pieces
+
+    def _array(self, tensor: Any) -> Any:
+        return tensor.detach().to("cpu", self._torch.float64).numpy()
+
+    def close(self) -> None:
+        """Waits for inputs that were sent ahead."""
+        for feeding in self._feedings:
+            if feeding.work is not None:
+                feeding.work.wait()
+        self._feedings.clear()
 
 
 def _by_feature(gradient: Any, features: int) -> Any:

@@ -21,8 +21,8 @@ from dse.model import DataType, Optimizer
 if TYPE_CHECKING:
     from dse.model import EmbeddingTable
     from dse.validation._types import TrainerOptions
-    from dse.validation.trainer._inputs import Bags
-    from dse.validation.trainer._layout import Shard
+    from dse.validation.trainer.reference._inputs import Bags
+    from dse.validation.trainer.reference._layout import Shard
 
 _EPSILON = 1e-8
 _BETA_1, _BETA_2 = 0.9, 0.999

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dse.validation.trainer._layout import places_of
+from dse.validation.trainer.reference._layout import places_of
 from dse.workload.dlrm import ExchangeGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dse.validation.trainer._layout import Place, PlanLayout
+    from dse.validation.trainer.reference._layout import Place, PlanLayout
 
 
 @dataclass(frozen=True, slots=True)

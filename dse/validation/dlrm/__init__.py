@@ -1,0 +1,17 @@
+"""What all trainers of recommendation models share: candidates, batches, the dense part."""
+
+from __future__ import annotations
+
+from dse.validation.dlrm._batches import LocalBatch, local_batch
+from dse.validation.dlrm._candidate import Candidate, untrained_lookups, untrained_parts
+from dse.validation.dlrm._network import make_network, make_optimizer
+
+__all__ = [
+    "Candidate",
+    "LocalBatch",
+    "local_batch",
+    "make_network",
+    "make_optimizer",
+    "untrained_lookups",
+    "untrained_parts",
+]
