@@ -287,6 +287,7 @@ def _better(thorough: TrialRecord, quick: TrialRecord) -> TrialRecord:
         kept,
         thorough=True,
         on_front=False,
+        lower_bound_s=thorough.lower_bound_s,
         equal_count=quick.equal_count,
         equal_because=quick.equal_because,
     )

@@ -15,6 +15,7 @@ ranks must hold, then by deciding the table whose choices the relaxation mixes m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import ExchangeGroup, build_layout
+from dse.workload.dlrm import ExchangeGroup, Slot, build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
@@ -148,6 +149,18 @@ def _reasons(node: Node) -> tuple[str, ...]:
     return (node.reason, *parts) if node.reason else tuple(parts)
 
 
+class Layouts(Enum):
+    """Which layouts are looked at, and how closely.
+
+    ``LEAST``: those that may have the least bound. ``ALL``: all of them, refined where they may
+    have the least bound. ``REFINED``: all of them, refined.
+    """
+
+    LEAST = auto()
+    ALL = auto()
+    REFINED = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """Some plans of one layout.
@@ -188,7 +201,8 @@ def least_node(
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
-    for node in layout_nodes(problem, choices, model, enough_s):
+    wanted = Layouts.LEAST if max_programs == 0 else Layouts.ALL
+    for node in layout_nodes(problem, choices, model, enough_s, wanted):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
     solved = 0
@@ -218,8 +232,7 @@ def layout_nodes(
     choices: Choices,
     model: SlotModel,
     enough_s: float,
-    *,
-    every: bool = False,
+    wanted: Layouts = Layouts.ALL,
 ) -> Iterator[Node]:
     """Yields the layouts with plans that fit.
 
@@ -228,19 +241,23 @@ def layout_nodes(
         choices: Choices of all tables.
         model: Lower bounds on durations.
         enough_s: Layouts with a bound above this are not refined.
-        every: Also refine layouts behind the best one.
+        wanted: Which layouts are yielded.
     """
+    least_s = np.inf
     for layout in _layouts([group for group in ExchangeGroup if choices.inside(group).any()]):
         graph = build_layout(problem, layout, one_rank=True)
-        relaxation = LayoutRelaxation.of(
-            choices, model, slot_graph(graph), layout, problem.cluster
-        )
+        slots = slot_graph(graph)
+        if wanted is Layouts.LEAST and slots.makespan_s(np.zeros(len(Slot))) >= least_s:
+            # What does not depend on the plan takes too long already.
+            continue
+        relaxation = LayoutRelaxation.of(choices, model, slots, layout, problem.cluster)
         if not relaxation.possible:
             continue
         found = relaxation.solve(enough_s=enough_s)
         if found is not None:
             # Of the other layouts it is enough to know that they are behind this one.
-            if not every:
+            least_s = min(least_s, found.value_s)
+            if wanted is not Layouts.REFINED:
                 enough_s = min(enough_s, found.value_s)
             yield Node(graph, relaxation, found)
 
