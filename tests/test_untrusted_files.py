@@ -68,7 +68,7 @@ CALLS = {
     # JSON output; databases.
     "json.loads": {
         "dse/_reading.py",
-        "dse/search/storage/_journal_repair.py",
+        "dse/search/storage/_journal_line.py",
         "dse/trace/capture/_agent.py",
         "dse/trace/capture/startup/sitecustomize.py",
         "dse/cli/job/_shard.py",

@@ -64,12 +64,21 @@ class Study:
         )
 
     def _repr_html_(self) -> str:
-        """Shows the front in a notebook."""
+        """Shows the front in a notebook: a picture, what to take, and a table."""
+        from html import escape
+
+        from dse.report.picture import front_svg
+
         if self._study is None:
-            return repr(self)
+            return f"<p>{escape(repr(self))}</p>"
         frame = self.to_dataframe()
-        html: str = frame[frame["on_front"]].to_html(index=False)
-        return html
+        chosen = [one.name for one in self.result.parameters if len(set(frame[one.name])) > 1]
+        measured = [objective.metric for objective in self.result.objectives]
+        front = frame.loc[frame["on_front"], ["number", *chosen, *measured]]
+        table = front.sort_values(measured[0]).to_html(index=False, float_format="{:,.4g}".format)
+        taken = self.decision
+        words = f"<p>take #{taken.take.number}: {escape(taken.rule)}</p>" if taken else ""
+        return f"{front_svg(self.result)}{words}{table}"
 
     def optimize(self, n_trials: int, *, progress: Progress | None = None) -> Study:
         """Evaluates more configurations; returns the study.
@@ -242,6 +251,7 @@ def run(
     address: str = "",
     out: str | PathLike[str] | None = None,
     resume: bool = False,
+    repair: bool = False,
     storage: str = "",
     study_name: str = "",
     debug: bool = False,
@@ -262,6 +272,7 @@ def run(
         address: Ray cluster, as ``host:port``; empty for a local Ray.
         out: Study folder; a new one under `results/` by default.
         resume: Continue the study in `out`.
+        repair: With `resume`, drop damaged trials of its journal and evaluate them again.
         storage: URL of a database that several runs share; empty for none.
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
@@ -289,6 +300,7 @@ def run(
         address=address,
         out=out,
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=debug,
@@ -368,6 +380,7 @@ def _run_options(
     debug: bool,
     overrides: Sequence[str],
     time_limit_s: float | None = None,
+    repair: bool = False,
 ) -> RunOptions:
     from dse.search import RunOptions
     from dse.search.space import SamplerName
@@ -387,6 +400,7 @@ def _run_options(
         address=address,
         out=None if out is None else Path(out),
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=debug,

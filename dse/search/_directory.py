@@ -3,6 +3,7 @@
 ::
 
     study.yaml      inputs with their digests, settings, versions
+    run.lock        which run is writing; only while one is
     journal.log     Optuna journal of finished trials; what --resume reads
     trials.parquet  one row a configuration
     trials.csv      the same
@@ -127,9 +128,17 @@ class StudyDirectory:
             StudyError: The folder is not a study.
             ConfigError: The file is damaged; every problem with its place.
         """
+        self.check()
+        return load_header(self.header)
+
+    def check(self) -> None:
+        """Refuses a folder without a study.
+
+        Raises:
+            StudyError: The folder is not a study.
+        """
         if not self.header.is_file():
             raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
-        return load_header(self.header)
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front, what failed, and the front's plans.

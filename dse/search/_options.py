@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dse.search._header import StorageNote
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.space import SamplerName
+    from dse.search.storage import JournalDamage
 
 
 class Progress(Protocol):
@@ -35,6 +36,8 @@ class RunOptions:
         address: Ray cluster, as `host:port`; empty for a local Ray.
         out: Study folder; by default a new one under `results/`.
         resume: Continue the study in `out`.
+        repair: With `resume`, drop damaged lines of the journal and evaluate them again; otherwise
+            they are refused.
         storage: URL of a database that several runs share, as `postgresql://…`, `mysql://…` or
             `sqlite:///path`; empty for a study of this run alone. Not shown by `repr`, since it
             may hold a password.
@@ -56,6 +59,7 @@ class RunOptions:
     address: str = ""
     out: Path | None = None
     resume: bool = False
+    repair: bool = False
     storage: str = field(default="", repr=False)
     study_name: str = ""
     debug: bool = False
@@ -73,6 +77,7 @@ class Study:
         interrupted: Whether it was stopped before the end.
         exhausted: Whether the whole space was looked at.
         storage: The database that several runs share; None for a study of one run.
+        dropped: Damaged lines of its journal that were dropped at the start.
     """
 
     result: StudyResult
@@ -80,3 +85,4 @@ class Study:
     interrupted: bool
     exhausted: bool
     storage: StorageNote | None = None
+    dropped: tuple[JournalDamage, ...] = ()

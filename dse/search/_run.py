@@ -14,10 +14,17 @@ from dse.errors import ConfigError, StudyError
 from dse.search._directory import StudyDirectory
 from dse.search._header import PackageVersion, StudyHeader
 from dse.search._inputs import read_inputs
+from dse.search._lock import lock_folder
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
 from dse.search._result import mark_front, study_result
-from dse.search._start import StudyIdentity, resumed_header, study_folder
+from dse.search._start import (
+    StudyIdentity,
+    check_trials,
+    former_header,
+    resumed_header,
+    study_folder,
+)
 from dse.search.analyse._bounds import missing_bounds
 from dse.search.analyse._decision import recommended_trial
 from dse.search.evaluate._objective import objective_context
@@ -79,9 +86,27 @@ def run(
         raise ConfigError(
             f"--study-name {chosen.study_name}: names a study in a database; add --storage"
         )
+    if chosen.repair and not chosen.resume:
+        raise ConfigError("--repair: repairs a study that is continued; add --resume")
     inputs = read_inputs(space, chosen.overrides)
     directory = StudyDirectory(study_folder(chosen, inputs.space.name))
-    former = directory.read_header() if chosen.resume else None
+    if chosen.resume:
+        # Nothing is created where there is nothing to resume.
+        directory.check()
+    with lock_folder(directory.root):
+        return _run(space, chosen, inputs, directory, progress, objective)
+
+
+def _run(
+    space: SearchSpace | Mapping[str, object] | str | Path,
+    chosen: RunOptions,
+    inputs: StudyInputs,
+    directory: StudyDirectory,
+    progress: Progress | None,
+    objective: ObjectiveFunction | None,
+) -> Study:
+    """Searches a space in a folder whose lock is held; see :func:`run`."""
+    former = former_header(directory, chosen)
     if former is not None and not chosen.overrides:
         kept = [change.text for change in stored_overrides(former.inputs)]
         inputs = read_inputs(space, kept) if kept else inputs
@@ -111,9 +136,20 @@ def run(
             context = objective_context(inputs.context, header.seed, objective)
         # Workers come first: a cluster that cannot be reached leaves no study behind.
         with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
-            directory.write_header(header)
+            if former is None:
+                # There is never a journal without it.
+                directory.write_header(header)
             directory.remove_leftovers()
-            journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
+            journal = Journal(
+                directory.journal,
+                header.objectives,
+                header.parameters,
+                create=True,
+                repair=chosen.repair,
+            )
+            if former is not None:
+                check_trials(directory, journal, former, header)
+                directory.write_header(header)
             storage: StudyStorage = LocalStorage(journal, header.trials)
             if tables is not None:
                 from dse.search.storage._shared import SharedStorage
@@ -135,7 +171,9 @@ def run(
     result = study_result(header, marked, inputs.facts, bounds)
     result = replace(result, validation=validation)
     directory.write_tables(result, header.parameters)
-    return Study(result, directory, interrupted, loop.exhausted, header.storage)
+    return Study(
+        result, directory, interrupted, loop.exhausted, header.storage, dropped=journal.dropped
+    )
 
 
 def _header(

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
-from dse.search._directory import StudyDirectory
-from dse.search._records import CHANGES_ROLE
+from dse.search._records import CHANGES_ROLE, TrialStatus
 
 if TYPE_CHECKING:
+    from dse.search._directory import StudyDirectory
     from dse.search._header import StudyHeader
     from dse.search._options import RunOptions
     from dse.search.space import SamplerName
+    from dse.search.storage import Journal
 
 #: Name of a study's folder under this one unless the user names another.
 DEFAULT_RESULTS = Path("results")
@@ -50,22 +51,17 @@ class StudyIdentity:
 
 
 def study_folder(options: RunOptions, name: str) -> Path:
-    """Returns the study folder, which must not hold another study.
+    """Returns the study folder.
 
     Args:
         options: Settings of the run.
         name: Of the study.
 
     Raises:
-        StudyError: The folder is taken or is a file.
+        StudyError: It is a file.
     """
     if options.out is not None:
         root = options.out
-        if not options.resume and StudyDirectory(root).header.exists():
-            raise StudyError(
-                f"{root} already holds a study; add --resume to continue it, or choose another "
-                "--out"
-            )
         if root.exists() and not root.is_dir():
             raise StudyError(f"{root} is a file; --out needs a folder")
         return root
@@ -79,6 +75,55 @@ def study_folder(options: RunOptions, name: str) -> Path:
         root = DEFAULT_RESULTS / f"{safe or 'study'}-{suffix}"
         suffix += 1
     return root
+
+
+def former_header(directory: StudyDirectory, options: RunOptions) -> StudyHeader | None:
+    """Returns the header of the study in a folder that is resumed; None for a new study.
+
+    Args:
+        directory: The folder, whose lock this run holds.
+        options: Settings of the run.
+
+    Raises:
+        StudyError: There is a study, and it is not to be resumed; or there is none to resume.
+        ConfigError: `study.yaml` is damaged; every problem with its place.
+    """
+    if options.resume:
+        return directory.read_header()
+    if directory.header.exists() or directory.journal.exists():
+        raise StudyError(
+            f"{directory.root} already holds a study; add --resume to continue it, or choose "
+            "another --out"
+        )
+    return None
+
+
+def check_trials(
+    directory: StudyDirectory, journal: Journal, former: StudyHeader, header: StudyHeader
+) -> None:
+    """Refuses to resume a study with fewer configurations than it has.
+
+    Its tables and its front would lose what the journal has.
+
+    Args:
+        directory: The folder.
+        journal: What is finished.
+        former: What the study was started with.
+        header: What this run was started with.
+
+    Raises:
+        StudyError: It has more.
+    """
+    # Runs that share a study keep everything.
+    if header.trials >= former.trials or header.storage is not None:
+        return
+    there = sum(record.status is not TrialStatus.REJECTED for record in journal.records())
+    if header.trials < min(there, former.trials):
+        raise StudyError(
+            f"{directory.root} has {min(there, former.trials)} evaluated configurations, more "
+            f"than --trials {header.trials}; give at least as many, or start a new study with "
+            "another --out"
+        )
 
 
 def _cost_model(name: str | None) -> str:

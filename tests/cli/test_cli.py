@@ -279,6 +279,10 @@ def test_a_truncated_journal_is_repaired_and_a_damaged_one_named(tmp_path):
     assert done.returncode == 2
     assert "damaged at byte 0" in done.stderr
     assert journal.read_bytes() == b"rubbish\n" + whole
+    done = dse("run", space, "--trials", 4, "--out", out, "--resume", "--repair")
+    assert done.returncode == 0
+    assert "byte 0 (line 1): not JSON" in " ".join(done.stderr.split())
+    assert journal.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -20,6 +20,7 @@ from tests.fuzzing import (
     mutated_lines,
     variants,
 )
+from tests.search.files import without_checksums
 from tests.validation.studies import VALIDATION, write_space
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def test_studies(tmp_path, finished, count):
 
     number = count("study") // 2
     read_with("study.yaml", variants([finished["study.yaml"]], number, 16), 1)
-    read_with("journal.log", mutated_lines(finished["journal.log"], number, 17), 1)
+    # With checksums, hardly any change would get as far as the record.
+    journal = without_checksums(finished["journal.log"])
+    read_with("journal.log", mutated_lines(journal, number, 17), 1)
     files = variants([finished["validation.json"]], count("validation"), 18)
     read_with("validation.json", files, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pyarrow.parquet
 
@@ -49,5 +50,11 @@ def check_files(out):
 
 
 def unfinished(out):
-    """Temporary files that somebody left behind."""
-    return [path for path in out.rglob(".*") if path.is_file()]
+    """Temporary files that somebody left behind, and the lock of a run."""
+    found = [path for path in out.rglob(".*") if path.is_file()]
+    return found + list(out.rglob("run.lock"))
+
+
+def without_checksums(journal):
+    """The bytes of a journal as former versions wrote them."""
+    return re.sub(rb',"crc32":"[0-9a-f]{8}"}\n', b"}\n", journal)

@@ -6,12 +6,12 @@ import errno
 import os
 import subprocess
 
-from optuna.storages.journal import JournalFileBackend
 import pytest
 
 from dse._files import write_atomically
 from dse.errors import StudyError
 from dse.search import RunOptions, run
+from dse.search.storage._journal_backend import JournalBackend
 from tests.search.files import check_files, journaled, unfinished
 from tests.search.runs import QUICK_SPACE, Run
 
@@ -104,7 +104,7 @@ def test_a_journal_that_may_not_grow_loses_nothing(space, uninterrupted, tmp_pat
 @pytest.mark.parametrize("appends", [0, 5])
 def test_a_full_disk_ends_the_run_and_loses_nothing(space, tmp_path, monkeypatch, appends):
     out = tmp_path / "study"
-    original = JournalFileBackend.append_logs
+    original = JournalBackend.append_logs
     done = []
 
     def full(self, logs):
@@ -114,7 +114,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(space, tmp_path, monkeypatch
         original(self, logs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(JournalFileBackend, "append_logs", full)
+        patched.setattr(JournalBackend, "append_logs", full)
         with pytest.raises(StudyError, match=r"journal\.log: No space left.*--resume"):
             run(space, RunOptions(out=out))
     before = journaled(out) if appends else []

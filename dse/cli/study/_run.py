@@ -52,6 +52,13 @@ def run_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="With --resume: drop damaged trials of journal.log and evaluate them again.",
+        ),
+    ] = False,
     storage: Annotated[
         str,
         typer.Option(
@@ -89,6 +96,7 @@ def run_command(
         address=address,
         out=out,
         resume=resume,
+        repair=repair,
         storage=storage,
         study_name=study_name,
         debug=bool(ctx.find_root().params.get("debug")),
@@ -104,6 +112,8 @@ def run_command(
         except KeyboardInterrupt as interrupt:
             interrupt.args = (_INTERRUPTED_AT_THE_END,)
             raise
+    for damage in study.dropped:
+        messages.print(f"dropped from {study.directory.journal}: {damage}")
     emit(_document(study), lambda console: _print(study, console, messages), as_json=as_json)
     if study.interrupted:
         shared = "" if study.storage is None else f" --storage {quote(study.storage.url)}"

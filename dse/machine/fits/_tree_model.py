@@ -7,15 +7,21 @@ rest of the document (parents, statistics of the training, bookkeeping) is writt
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 #: Limits on what is read; fitted models have 1,000 trees of at most 127 nodes.
 _MAX_TREES = 20_000
 _MAX_NODES = 2048
+
+#: Trees whose splits an example is made of.
+_EXAMPLE_TREES = 50
 
 #: Parent of a root, as XGBoost writes it.
 _NO_PARENT = 2**31 - 1
@@ -55,12 +61,54 @@ def plain_json(content: bytes, features: int) -> bytes:
             "feature_names": [],
             "feature_types": [],
             "gradient_booster": {"model": model, "name": "gbtree"},
-            "learner_model_param": parameters.model_dump(),
+            # Some versions write it in brackets, which those before cannot read.
+            "learner_model_param": {
+                **parameters.model_dump(),
+                "base_score": parameters.base_score.strip("[]"),
+            },
             "objective": {"name": learner.objective.name},
         },
         "version": [3, 0, 0],
     }
     return msgspec.json.encode(document)
+
+
+def example(content: bytes) -> tuple[NDArray[np.float32], float]:
+    """Returns one row of features and what a model predicts for it, without XGBoost.
+
+    Each feature is the median of the values that the first trees split it at, so a path goes
+    through the middle of the data.
+
+    Args:
+        content: The model, by :func:`plain_json`.
+
+    Returns:
+        The row, of shape `(features,)`, and the sum of the base score and one leaf of each tree.
+    """
+    learner = msgspec.json.decode(content)["learner"]
+    parameters, trees = (
+        learner["learner_model_param"],
+        learner["gradient_booster"]["model"]["trees"],
+    )
+    splits: dict[int, list[float]] = {}
+    for tree in trees[:_EXAMPLE_TREES]:
+        parts = (tree[key] for key in ("left_children", "split_indices", "split_conditions"))
+        for left, feature, limit in zip(*parts, strict=True):
+            if left != -1:
+                splits.setdefault(feature, []).append(limit)
+    row = np.zeros(int(parameters["num_feature"]), np.float32)
+    for feature, limits in splits.items():
+        row[feature] = np.median(limits)
+    values = row.tolist()
+    total = float(parameters["base_score"])
+    for tree in trees:
+        left, right, split = tree["left_children"], tree["right_children"], tree["split_indices"]
+        limits = np.array(tree["split_conditions"], np.float32).tolist()
+        node = 0
+        while left[node] != -1:
+            node = left[node] if values[split[node]] < limits[node] else right[node]
+        total += limits[node]
+    return row, total
 
 
 def _tree(number: int, tree: _Tree, features: int) -> dict[str, object]:

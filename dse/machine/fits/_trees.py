@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import CalibrationError, OptionalDependencyError
-from dse.machine.fits._tree_model import plain_json
+from dse.machine.fits._tree_model import example, plain_json
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +39,10 @@ _PARAMETERS = {
 _ROUNDS = 1000
 _DEPTH = 6
 
+#: Largest difference between what XGBoost and the file of a model say about one example; sums of a
+#: thousand single-precision leaves differ by about a millionth.
+_SAME = 1e-4
+
 
 @dataclass(frozen=True, slots=True)
 class TreeCurve:
@@ -58,7 +62,8 @@ class TreeCurve:
         """Evaluates the trees; shape `(points, features)` to `(points,)`.
 
         Raises:
-            CalibrationError: The packed model is damaged.
+            CalibrationError: The packed model is damaged, or the installed version of XGBoost
+                reads it as another model.
             OptionalDependencyError: XGBoost is not installed.
         """
         booster = _unpacked(self.packed, len(self.feature_names))
@@ -123,12 +128,29 @@ def _unpacked(packed: str, features: int) -> xgb.Booster:
                 "them again with `dse fit gemm`"
             )
         booster: xgb.Booster = module.Booster()
-        booster.load_model(bytearray(plain_json(raw, features)))
+        model = plain_json(raw, features)
+        booster.load_model(bytearray(model))
     except (ValueError, LookupError, lzma.LZMAError, module.core.XGBoostError) as error:
         raise CalibrationError(
             f"the packed model of a calibration is damaged ({error}); fit it again"
         ) from error
+    _check(booster, model, module.__version__)
     return booster
+
+
+def _check(booster: xgb.Booster, model: bytes, version: str) -> None:
+    """Compares one prediction with what the file of the model says.
+
+    Raises:
+        CalibrationError: They differ: this version of XGBoost reads the file as another model.
+    """
+    row, expected = example(model)
+    found = float(booster.inplace_predict(row[None, :])[0])
+    if not abs(found - expected) <= _SAME * max(1.0, abs(expected)):
+        raise CalibrationError(
+            f"XGBoost {version} predicts {found:.6g} where the trees of a calibration say "
+            f"{expected:.6g}; install another version: pip install 'xgboost-cpu>=3.1'"
+        )
 
 
 def _xgboost() -> ModuleType:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from dse.errors import StudyError
 from dse.search._directory import StudyDirectory
 from dse.search._load import load_study
+from dse.search._lock import lock_folder
 from dse.search.storage._journal import Journal
 
 if TYPE_CHECKING:
+    from dse.search._header import StudyHeader
     from dse.search._options import Study
+    from dse.search._records import StudyResult
     from dse.search.revise._revise import Revision, RevisionProgress
 
 
@@ -39,12 +42,22 @@ def write_revision(
         StudyError: The folder holds a study already, or cannot be written.
     """
     directory = StudyDirectory(Path(out))
-    if directory.header.exists() or directory.journal.exists():
-        raise StudyError(f"{out} already holds a study; choose another --out")
     if directory.root.exists() and not directory.root.is_dir():
         raise StudyError(f"{out} is a file; --out needs a folder")
-    result = revision.after
-    header = source.read_header().with_changes(
+    with lock_folder(directory.root):
+        if directory.header.exists() or directory.journal.exists():
+            raise StudyError(f"{out} already holds a study; choose another --out")
+        _write(revision.after, source.read_header(), directory, progress)
+    return load_study(directory.root)
+
+
+def _write(
+    result: StudyResult,
+    former: StudyHeader,
+    directory: StudyDirectory,
+    progress: RevisionProgress | None,
+) -> None:
+    header = former.with_changes(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=result.inputs,
         # Other runs share the original study; this one is written once.
@@ -64,4 +77,3 @@ def write_revision(
         }
     )
     directory.write_tables(result, header.parameters)
-    return load_study(directory.root)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from dse._files import fsync_folder, unwritable
 from dse.errors import StudyError
-from dse.search.storage._journal_backend import RECORD_KEY, JournalBackend, stored_records
-from dse.search.storage._journal_repair import repair_journal
+from dse.search.storage._journal_backend import JournalBackend, stored_records
+from dse.search.storage._journal_line import CREATE_STUDY, RECORD_KEY, STATUS_KEY
+from dse.search.storage._journal_repair import JournalDamage, drop_damage, repair_journal
 from dse.search.storage._record_json import (
     bounds_from_json,
     bounds_to_json,
@@ -24,6 +25,8 @@ from dse.search.storage._record_json import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from optuna.study import StudyDirection
 
     from dse.search._records import Params, TrialRecord
     from dse.search.space import Objective
@@ -40,7 +43,12 @@ class Journal:
         path: The journal file.
         objectives: Axes of the front.
         parameters: Outer parameters.
-        create: Start the file when it is missing; otherwise it is only read.
+        create: Start the file when it is missing, and append to it, which only the holder of the
+            folder's lock may do; otherwise it is only read.
+        repair: Drop damaged lines; otherwise they are refused.
+
+    Attributes:
+        dropped: The damaged lines that were dropped.
 
     Raises:
         StudyError: The file is damaged or cannot be written. A torn last line, which a kill in the
@@ -55,6 +63,7 @@ class Journal:
         parameters: Sequence[Parameter],
         *,
         create: bool = False,
+        repair: bool = False,
     ) -> None:
         import optuna
         from optuna.storages import JournalStorage
@@ -62,15 +71,18 @@ class Journal:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._path = path
         self._objectives = objectives
+        self.dropped: tuple[JournalDamage, ...] = ()
+        either = optuna.study.StudyDirection
+        directions = [either.MAXIMIZE if axis.maximize else either.MINIMIZE for axis in objectives]
         fixed = optuna.distributions.CategoricalDistribution
         self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
             parameter.name: fixed(parameter.choices) for parameter in parameters
         }
         try:
+            if create and repair:
+                self.dropped = drop_damage(path, _start(directions))
             if create:
                 repair_journal(path)
-                # One process writes, so a lock that a killed run left behind means nothing.
-                path.with_name(path.name + ".lock").unlink(missing_ok=True)
             backend = JournalBackend(path, append=create)
             storage = JournalStorage(backend)  # type: ignore[arg-type]
             known = optuna.get_all_study_names(storage)
@@ -80,9 +92,7 @@ class Journal:
                 self._study = optuna.create_study(
                     study_name=_STUDY_NAME,
                     storage=storage,
-                    directions=[
-                        "maximize" if axis.maximize else "minimize" for axis in objectives
-                    ],
+                    directions=directions,
                 )
                 fsync_folder(path.parent)
             else:
@@ -109,7 +119,7 @@ class Journal:
                     params=dict(record.parameters),
                     distributions=self._distributions,
                     user_attrs={
-                        "status": record.status.value,
+                        STATUS_KEY: record.status.value,
                         RECORD_KEY: record_to_json(record),
                     },
                 )
@@ -176,3 +186,13 @@ class Journal:
                     f"({str(error).splitlines()[0]}); run the study again in a new folder"
                 ) from error
             yield record
+
+
+def _start(directions: Sequence[StudyDirection]) -> dict[str, object]:
+    """Returns the operation that creates the study, as Optuna writes it."""
+    return {
+        "op_code": CREATE_STUDY,
+        "worker_id": "repair",
+        "study_name": _STUDY_NAME,
+        "directions": directions,
+    }

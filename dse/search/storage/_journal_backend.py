@@ -7,17 +7,16 @@ and of the time of the proposing process. They are read from the file when they 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from dse.search.storage._journal_repair import CREATE_TRIAL, stored_operations
+from dse.search.storage._journal_line import CREATE_TRIAL, RECORD_KEY, line_of
+from dse.search.storage._journal_repair import stored_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
-
-#: Name of the user attribute of a trial that holds its record.
-RECORD_KEY = "record"
 
 
 class JournalBackend:
@@ -25,19 +24,18 @@ class JournalBackend:
 
     Args:
         path: The journal file; started when it is missing and may be appended to.
-        append: Whether it may be appended to. Otherwise it stays as it is: a torn end is passed
-            over.
+        append: Whether it may be appended to, which takes the lock of the folder. Otherwise it
+            stays as it is: a torn end is passed over.
+
+    Raises:
+        OSError: The file is to be appended to and cannot be.
     """
 
     def __init__(self, path: Path, *, append: bool) -> None:
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
+        if append:
+            path.open("ab").close()
         self._path = path
-        self._file = (
-            JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
-            if append
-            else None
-        )
+        self._append = append
         self._read = False
         self._appended: list[dict[str, Any]] = []
 
@@ -64,9 +62,12 @@ class JournalBackend:
         Raises:
             OSError: They cannot be written.
         """
-        if self._file is None:
+        if not self._append:
             raise OSError(f"{self._path} is open for reading only")
-        self._file.append_logs(list(logs))
+        with self._path.open("ab") as file:
+            file.write(b"".join(map(line_of, logs)))
+            file.flush()
+            os.fsync(file.fileno())
         self._appended += map(_without_record, logs)
 
 

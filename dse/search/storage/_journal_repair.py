@@ -1,34 +1,45 @@
 """Repair of journals: a torn end is skipped, damage before it is located.
 
-Optuna appends one line an operation and has it flushed to the disk before the operation counts.
-So a kill, a full disk or a power cut harms only what follows the last good line: a part of a line,
-or blocks of zeros that the file system had not filled yet. Nothing of it was ever said to be
-finished, so it may go. Anything else that is wrong is other damage, and continuing could lose
-finished trials: it is refused with its place.
+Each operation is one line that is flushed to the disk before the operation counts. So a kill, a
+full disk or a power cut harms only what follows the last good line: a part of a line, or blocks of
+zeros that the file system had not filled yet. Nothing of it was ever said to be finished, so it
+may go. Anything else that is wrong is other damage, and continuing would lose finished trials: it
+is refused with its place, unless the user has chosen to drop it.
 """
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 import os
 from typing import TYPE_CHECKING
 
-from dse._files import unwritable
+from dse._files import unwritable, write_atomically
 from dse._reading import MAX_JOURNAL_BYTES, open_file
 from dse.errors import StudyError
+from dse.search.storage._journal_line import RECORD_KEY, Checker, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
-#: Codes of Optuna's journal format for what creates studies and trials; all other operations
-#: change one of those by its number.
-_CREATE_STUDY = 0
-CREATE_TRIAL = 4
-_LAST_CODE = 10
-#: What Optuna takes from an operation without a look at it.
-_BLOCKS = ("user_attr", "user_attrs", "system_attr", "system_attrs", "params", "distributions")
+
+@dataclass(frozen=True, slots=True)
+class JournalDamage:
+    """A damaged line of a journal.
+
+    Attributes:
+        offset: Byte at which it begins.
+        line: Its number, from 1.
+        problem: What is wrong with it.
+    """
+
+    offset: int
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"byte {self.offset} (line {self.line}): {self.problem}"
 
 
 def stored_operations(path: Path) -> Iterator[dict[str, Any]]:
@@ -39,11 +50,13 @@ def stored_operations(path: Path) -> Iterator[dict[str, Any]]:
             read.
         ConfigError: It is no ordinary file.
     """
-    return (operation for operation, _ in _operations(path))
+    return (operation for operation, _ in _intact(path))
 
 
 def repair_journal(path: Path) -> None:
     """Cuts off a torn end and checks that what is left can be appended to.
+
+    Only the holder of the folder's lock may call this.
 
     Raises:
         StudyError: A line before the end is damaged, with its byte offset; or the file cannot be
@@ -51,7 +64,7 @@ def repair_journal(path: Path) -> None:
     """
     if not path.exists():
         return
-    intact_bytes = max((end for _, end in _operations(path)), default=0)
+    intact_bytes = sum(len(line) for _, line in _intact(path))
     try:
         with path.open("r+b") as file:
             if file.seek(0, os.SEEK_END) > intact_bytes:
@@ -61,65 +74,69 @@ def repair_journal(path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def _operations(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields each operation and the size in bytes of the file up to its end."""
-    known = _Known()
+def drop_damage(path: Path, start: Mapping[str, Any]) -> tuple[JournalDamage, ...]:
+    """Drops every damaged line; returns what was dropped.
+
+    Only the holder of the folder's lock may call this.
+
+    Args:
+        path: The journal.
+        start: Operation that creates the study, for a journal whose own one is damaged.
+
+    Raises:
+        StudyError: The file cannot be read or written.
+    """
+    if not path.exists():
+        return ()
+    dropped = []
+    kept = []
+    answered = set()
+    checker = Checker(lenient=True)
+    for operation, line, damage in _lines(path, checker):
+        if damage is not None:
+            dropped.append(damage)
+            continue
+        record = operation.get("user_attrs", {}).get(RECORD_KEY)
+        thorough = isinstance(record, dict) and bool(record.get("thorough"))
+        choice = repr(record.get("parameters")) if isinstance(record, dict) else ""
+        if not thorough:
+            answered.add(choice)
+        kept.append((line, thorough, choice))
+    if dropped:
+        first = b"" if checker.has_study else line_of(start)
+        # A thorough answer must not take the place of a first one that was lost: the sampler
+        # learned from that one.
+        rest = (line for line, thorough, choice in kept if not thorough or choice in answered)
+        write_atomically(path, first + b"".join(rest))
+    return tuple(dropped)
+
+
+def _intact(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yields each operation and its line."""
+    for operation, line, damage in _lines(path, Checker()):
+        if damage is not None:
+            raise StudyError(
+                f"{path}: damaged at {damage}; restore the file from a copy, or continue with "
+                "--resume --repair, which drops every damaged line and evaluates it again"
+            )
+        yield operation, line
+
+
+def _lines(
+    path: Path, checker: Checker
+) -> Iterator[tuple[dict[str, Any], bytes, JournalDamage | None]]:
+    """Yields each line as an operation, as bytes, and what is wrong with it."""
     offset = 0
     try:
         with open_file(path, MAX_JOURNAL_BYTES) as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return
-                operation, problem = _parsed(line)
-                problem = problem or known.problem(operation)
-                if problem:
-                    # Blocks of a line reach the disk in any order, its end before its middle.
-                    if b"\0" in line and not file.read(1):
-                        return
-                    raise StudyError(
-                        f"{path}: damaged at byte {offset} (line {number}): {problem}; restore it "
-                        f"from a copy, or drop that line and all after it with `truncate -s "
-                        f"{offset}` and evaluate them again with --resume"
-                    )
+                operation, problem = checker.parsed(line)
+                # Blocks of a line reach the disk in any order, its end before its middle.
+                if problem and b"\0" in line and not file.read(1):
+                    return
+                yield operation, line, JournalDamage(offset, number, problem) if problem else None
                 offset += len(line)
-                yield operation, offset
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _parsed(line: bytes) -> tuple[dict[str, Any], str]:
-    """Returns an operation, or what is wrong with its line."""
-    try:
-        operation = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}, "not JSON"
-    if not isinstance(operation, dict):
-        return {}, "not an operation"
-    return operation, ""
-
-
-class _Known:
-    """Which studies and trials the operations so far have created."""
-
-    def __init__(self) -> None:
-        self._studies = 0
-        self._trials = 0
-
-    def problem(self, operation: dict[str, Any]) -> str:
-        """Counts an operation; returns why it cannot follow those before it, or nothing."""
-        code = operation.get("op_code")
-        if type(code) is not int or not 0 <= code <= _LAST_CODE or "worker_id" not in operation:
-            return "not an operation of Optuna"
-        for name, count in (("study", self._studies), ("trial", self._trials)):
-            if f"{name}_id" in operation:
-                number = operation[f"{name}_id"]
-                if type(number) is not int or not 0 <= number < count:
-                    return f"there is no {name} {number}"
-        if code == CREATE_TRIAL and not {"study_id", "datetime_start"} <= set(operation):
-            return "an operation without its fields"
-        for name in _BLOCKS:
-            if not isinstance(operation.get(name, {}), dict):
-                return f"`{name}` is not a block"
-        self._studies += code == _CREATE_STUDY
-        self._trials += code == CREATE_TRIAL
-        return ""

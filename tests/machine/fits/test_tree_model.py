@@ -14,6 +14,7 @@ import pytest
 
 from dse.errors import CalibrationError
 from dse.machine.fits import TreeCurve, fit_tree_curve
+from dse.machine.fits._tree_model import example, plain_json
 from tests.conftest import ROOT
 
 pytest.importorskip("xgboost")
@@ -56,6 +57,27 @@ def test_a_fitted_model_is_xgboosts_own_json(curve, raw):
     booster.load_model(bytearray(raw))
     expected = booster.inplace_predict(ROWS.astype(np.float32))
     np.testing.assert_array_equal(curve.log_ratio(ROWS), expected.astype(np.float64))
+
+
+def test_an_example_is_what_xgboost_predicts_for_it(raw):
+    import xgboost
+
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(raw))
+    row, expected = example(plain_json(raw, 3))
+    assert booster.inplace_predict(row[None, :])[0] == pytest.approx(expected, abs=1e-6)
+    # Not a corner of the space.
+    assert np.all(np.abs(row) < 2)
+
+
+@pytest.mark.parametrize("brackets", [True, False])
+def test_the_base_score_is_a_number_without_brackets(model, brackets):
+    """Versions before 3.1 took 0.5 for one in brackets."""
+    parameters = model["learner"]["learner_model_param"]
+    score = parameters["base_score"].strip("[]")
+    parameters["base_score"] = f"[{score}]" if brackets else score
+    plain = json.loads(plain_json(json.dumps(model).encode(), 3))
+    assert plain["learner"]["learner_model_param"]["base_score"] == score
 
 
 def test_its_text_is_short(curve):

@@ -12,6 +12,7 @@ import pytest
 
 from dse.errors import CalibrationError
 from dse.machine.fits import fit_tree_curve
+from dse.machine.fits._trees import _unpacked
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,26 @@ def test_a_damaged_model_is_refused(steps):
     nonsense = base64.b64encode(lzma.compress(b"{no model}")).decode()
     with pytest.raises(CalibrationError, match="damaged"):
         replace(curve, packed=nonsense).log_ratio(features)
+
+
+def test_a_library_that_reads_the_trees_as_another_model_is_an_error(steps, monkeypatch):
+    """XGBoost 3.0 took 0.5 for a base score in brackets, and every GEMM was 31 % too slow."""
+    import xgboost
+
+    curve, features, _ = steps
+    original = xgboost.Booster.inplace_predict
+    for wrong in (0.27, np.nan):
+        _unpacked.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                xgboost.Booster,
+                "inplace_predict",
+                lambda *given, wrong=wrong: original(*given) + wrong,
+            )
+            with pytest.raises(CalibrationError, match=xgboost.__version__):
+                curve.log_ratio(features)
+    _unpacked.cache_clear()
+    assert len(curve.log_ratio(features)) == len(features)
 
 
 def test_a_bomb_is_not_unpacked(steps):

@@ -6,7 +6,11 @@ from dataclasses import replace
 import json
 import os
 import re
+import zlib
 
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 import pytest
 
 from dse.errors import DseError, StudyError
@@ -15,6 +19,7 @@ from dse.search._records import TrialStatus
 from dse.search.evaluate._judge import without_answer
 from dse.search.storage._journal import Journal
 from dse.search.storage._journal_repair import repair_journal, stored_operations
+from tests.search.files import without_checksums
 
 #: More records than the three that are cut at every byte.
 RECORDS = 5
@@ -53,14 +58,14 @@ def whole(space, records, tmp_path_factory):
     return path.read_bytes()
 
 
-def opened(path, space, *, create=False):
+def opened(path, space, **options):
     parameters = [
         parameter
         if parameter.name != "world_size"
         else type(parameter)("world_size", tuple(range(RECORDS + 1)))
         for parameter in space.parameters
     ]
-    return Journal(path, space.objectives, parameters, create=create)
+    return Journal(path, space.objectives, parameters, **options)
 
 
 def kept(path):
@@ -169,7 +174,7 @@ def test_damage_before_the_end_is_refused_with_its_offset(space, whole, tmp_path
     path.write_bytes(content)
     place = re.escape(f"{path}: damaged at byte {offset} (line {line + 1}): ")
     for create in (False, True):
-        with pytest.raises(StudyError, match=place + f".*truncate -s {offset}.*--resume"):
+        with pytest.raises(StudyError, match=place + ".*--resume --repair"):
             opened(path, space, create=create)
         assert path.read_bytes() == content
 
@@ -185,12 +190,107 @@ def test_a_complete_last_line_that_is_damaged_is_refused_too(space, whole, tmp_p
     assert path.read_bytes() == content
 
 
-def test_the_step_that_the_message_names_helps(space, whole, records, tmp_path):
+def test_the_step_that_the_message_names_drops_what_is_damaged(space, whole, records, tmp_path):
     path = tmp_path / "journal.log"
-    content, offset = damaged(whole, 3, CHANGES["garbage"])
-    path.write_bytes(content[:offset])
+    for name, change in CHANGES.items():
+        # All but what merges two lines, which takes both.
+        lost = 2 if name == "merged with the next" else 1
+        content, offset = damaged(whole, 3, change)
+        path.write_bytes(content)
+        journal = opened(path, space, create=True, repair=True)
+        assert journal.records() == records[:2] + records[2 + lost :], name
+        assert [(found.offset, found.line) for found in journal.dropped] == [(offset, 4)]
+        again = opened(path, space, create=True, repair=True)
+        again.add(records[2])
+        assert again.dropped == ()
+        assert set(opened(path, space).records()) >= {records[2], *journal.records()}
+
+
+def test_a_journal_whose_first_line_is_dropped_is_a_study(space, whole, records, tmp_path):
+    path = tmp_path / "journal.log"
+    path.write_bytes(damaged(whole, 0, CHANGES["garbage"])[0])
+    journal = opened(path, space, create=True, repair=True)
+    assert [found.line for found in journal.dropped] == [1]
+    assert opened(path, space).records() == records
+
+
+def test_a_thorough_answer_goes_with_the_first_one(space, records, tmp_path):
+    """The sampler has learned from the first one."""
+    path = tmp_path / "journal.log"
     journal = opened(path, space, create=True)
-    assert journal.records() == records[:2]
+    for record in (*records, *(replace(record, thorough=True) for record in records[:2])):
+        journal.add(record)
+    path.write_bytes(damaged(path.read_bytes(), 1, CHANGES["garbage"])[0])
+    repaired = opened(path, space, create=True, repair=True)
+    assert repaired.records() == records[1:]
+    assert [record.number for record in repaired.revised()] == [1]
+
+
+def test_every_changed_byte_of_a_line_is_found(space, whole, tmp_path, monkeypatch):
+    """A digit that is another digit is JSON as before."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    path = tmp_path / "journal.log"
+    lines = lines_of(whole)
+    start = sum(map(len, lines[:2]))
+    for place in range(start, start + len(lines[2]) - 1, 3):
+        content = bytearray(whole)
+        content[place] = ord("7") if content[place] != ord("7") else ord("8")
+        path.write_bytes(content)
+        with pytest.raises(StudyError, match=rf"damaged at byte {start} \(line 3\)"):
+            list(stored_operations(path))
+
+
+def test_every_line_has_a_checksum_and_optuna_reads_it(space, whole, tmp_path):
+    path = tmp_path / "journal.log"
+    path.write_bytes(whole)
+    for line in lines_of(whole):
+        body, _, checksum = line.rpartition(b',"crc32":')
+        assert int(json.loads(checksum[:-2]), 16) == zlib.crc32(body)
+    backend = JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path)))
+    study = optuna.load_study(study_name="dse", storage=JournalStorage(backend))
+    assert len(study.trials) == RECORDS
+
+
+def test_a_journal_without_checksums_opens_and_gains_them(space, whole, records, tmp_path):
+    path = tmp_path / "journal.log"
+    before = without_checksums(whole)
+    assert b"crc32" not in before
+    path.write_bytes(before)
+    assert opened(path, space).records() == records
+    opened(path, space, create=True).add(records[0])
+    assert path.read_bytes().startswith(before)
+    assert path.read_bytes().count(b"crc32") == 1
+
+
+def test_a_trial_without_a_checksum_among_others_is_damage(space, whole, tmp_path):
+    path = tmp_path / "journal.log"
+    content, offset = damaged(whole, 2, without_checksums)
+    path.write_bytes(content)
+    with pytest.raises(StudyError, match=f"damaged at byte {offset} .*no checksum"):
+        opened(path, space)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"values":[10.5,2.5]', b'"values":[90.5,2.5]'),
+        (b'"value":null,"values":[10.5', b'"value":null,"values":[10.6'),
+        (b'"status":"feasible"', b'"status":"rejected"'),
+    ],
+)
+def test_a_trial_and_its_record_are_compared(space, records, tmp_path, before, after):
+    """Also of former versions, which wrote no checksums."""
+    path = tmp_path / "journal.log"
+    journal = opened(path, space, create=True)
+    journal.add(replace(records[0], status=TrialStatus.FEASIBLE, values=(10.5, 2.5)))
+    old = without_checksums(path.read_bytes())
+    # What Optuna keeps of a complete trial.
+    old = old.replace(b'"value":null,"values":null', b'"value":null,"values":[10.5,2.5]')
+    path.write_bytes(old)
+    assert opened(path, space).records()
+    path.write_bytes(old.replace(before, after, 1))
+    with pytest.raises(StudyError, match=r"damaged at byte .* and its record have"):
+        opened(path, space)
 
 
 def test_zeros_in_the_middle_are_damage(space, whole, tmp_path):
@@ -214,7 +314,7 @@ def test_a_carriage_return_in_damage_does_not_look_like_a_torn_end(space, whole,
 def test_an_operation_that_optuna_refuses_is_no_traceback(space, whole, tmp_path):
     path = tmp_path / "journal.log"
     line = b'{"op_code":4,"worker_id":"w","study_id":0,"datetime_start":"once","state":77}\n'
-    path.write_bytes(whole + line)
+    path.write_bytes(without_checksums(whole) + line)
     with pytest.raises(StudyError, match="not a readable study journal"):
         opened(path, space)
 
