@@ -18,7 +18,7 @@ def validate_command(
     ] = 0,
     trainer: Annotated[
         str | None,
-        typer.Option("--trainer", help="What trains: reference for DLRMs."),
+        typer.Option("--trainer", help="What trains: reference or torchrec for DLRMs."),
     ] = None,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda; a GPU if there is one.")
