@@ -6,7 +6,6 @@ from dse.workload.dlrm.solver.bound._choices import SAME_SHARDS, Choices, table_
 from dse.workload.dlrm.solver.bound._durations import SlotModel, slot_model
 from dse.workload.dlrm.solver.bound._layout import Relaxed
 from dse.workload.dlrm.solver.bound._lower_bound import (
-    Layouts,
     LowerBound,
     Node,
     layout_nodes,
@@ -18,7 +17,6 @@ __all__ = [
     "SAME_SHARDS",
     "Choices",
     "LayoutRelaxation",
-    "Layouts",
     "LowerBound",
     "Node",
     "Relaxed",

@@ -15,7 +15,6 @@ ranks must hold, then by deciding the table whose choices the relaxation mixes m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -149,18 +148,6 @@ def _reasons(node: Node) -> tuple[str, ...]:
     return (node.reason, *parts) if node.reason else tuple(parts)
 
 
-class Layouts(Enum):
-    """Which layouts are looked at, and how closely.
-
-    ``LEAST``: those that may have the least bound. ``ALL``: all of them, refined where they may
-    have the least bound. ``REFINED``: all of them, refined.
-    """
-
-    LEAST = auto()
-    ALL = auto()
-    REFINED = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """Some plans of one layout.
@@ -201,8 +188,8 @@ def least_node(
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
-    wanted = Layouts.LEAST if max_programs == 0 else Layouts.ALL
-    for node in layout_nodes(problem, choices, model, enough_s, wanted):
+    least_only = max_programs == 0
+    for node in layout_nodes(problem, choices, model, enough_s, least_only=least_only):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
     solved = 0
@@ -232,7 +219,9 @@ def layout_nodes(
     choices: Choices,
     model: SlotModel,
     enough_s: float,
-    wanted: Layouts = Layouts.ALL,
+    *,
+    every: bool = False,
+    least_only: bool = False,
 ) -> Iterator[Node]:
     """Yields the layouts with plans that fit.
 
@@ -241,13 +230,14 @@ def layout_nodes(
         choices: Choices of all tables.
         model: Lower bounds on durations.
         enough_s: Layouts with a bound above this are not refined.
-        wanted: Which layouts are yielded.
+        every: Also refine layouts behind the best one.
+        least_only: Leave out layouts that are certain to be behind it.
     """
     least_s = np.inf
     for layout in _layouts([group for group in ExchangeGroup if choices.inside(group).any()]):
         graph = build_layout(problem, layout, one_rank=True)
         slots = slot_graph(graph)
-        if wanted is Layouts.LEAST and slots.makespan_s(np.zeros(len(Slot))) >= least_s:
+        if least_only and slots.makespan_s(np.zeros(len(Slot))) >= least_s:
             # What does not depend on the plan takes too long already.
             continue
         relaxation = LayoutRelaxation.of(choices, model, slots, layout, problem.cluster)
@@ -257,7 +247,7 @@ def layout_nodes(
         if found is not None:
             # Of the other layouts it is enough to know that they are behind this one.
             least_s = min(least_s, found.value_s)
-            if wanted is not Layouts.REFINED:
+            if not every:
                 enough_s = min(enough_s, found.value_s)
             yield Node(graph, relaxation, found)
 

@@ -23,13 +23,7 @@ import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.solver._options import CutKey
-from dse.workload.dlrm.solver.bound import (
-    SAME_SHARDS,
-    Layouts,
-    layout_nodes,
-    slot_model,
-    table_choices,
-)
+from dse.workload.dlrm.solver.bound import SAME_SHARDS, layout_nodes, slot_model, table_choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -273,7 +267,7 @@ def _solved_layouts(
     solved: list[Node] = []
     if not np.isfinite(choices.free_memory_bytes):
         return solved
-    for node in layout_nodes(scorer.problem, choices, model, incumbent_s, Layouts.REFINED):
+    for node in layout_nodes(scorer.problem, choices, model, incumbent_s, every=True):
         if stop():
             break
         solved.append(node)

@@ -10,7 +10,7 @@ import pytest
 from dse.sharding import ShardingType
 from dse.workload.dlrm import PlanScorer, Slot, slot_durations_s
 from dse.workload.dlrm.solver import lower_bound, planning_request
-from dse.workload.dlrm.solver.bound import Layouts, layout_nodes, slot_model, table_choices
+from dse.workload.dlrm.solver.bound import layout_nodes, slot_model, table_choices
 from tests.conftest import make_cluster
 from tests.workload.dlrm.solver.bound.oracle import best_time_s, dlrm, placements, random_tables
 
@@ -59,8 +59,8 @@ def test_layouts_that_are_left_out_do_not_have_the_least_bound(seed):
     choices = table_choices(scorer := PlanScorer(problem), planning_request(scorer, TYPES, 0))
     model = slot_model(problem, choices)
     every, least = (
-        [node.relaxed.value_s for node in layout_nodes(problem, choices, model, np.inf, wanted)]
-        for wanted in (Layouts.REFINED, Layouts.LEAST)
+        [node.relaxed.value_s for node in layout_nodes(problem, choices, model, np.inf, **wanted)]
+        for wanted in ({"every": True}, {"least_only": True})
     )
     assert len(least) <= len(every)
     assert min(least) == min(every)
@@ -87,7 +87,7 @@ def test_plans_with_small_and_with_large_shards_are_bounded_separately(seed, wor
     plans, times_s = scored_plans(scorer, request)
     layouts = scorer.placements.layouts(plans)
     checked = 0
-    for node in layout_nodes(problem, choices, model, np.inf, Layouts.REFINED):
+    for node in layout_nodes(problem, choices, model, np.inf, every=True):
         layout = np.bitwise_or.reduce(choices.groups[node.relaxation.open_choices])
         inside = layouts == layout
         for slot in EXCHANGES:
@@ -129,7 +129,7 @@ def test_a_wide_shard_of_a_solution_is_split_off():
     choices = table_choices(scorer, planning_request(scorer, TYPES, 0))
     model = slot_model(problem, choices)
     split = 0
-    for node in layout_nodes(problem, choices, model, np.inf, Layouts.REFINED):
+    for node in layout_nodes(problem, choices, model, np.inf, every=True):
         shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
         if slot < 0:
             continue
