@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from dse import __version__
+from dse._reading import shown_path
 from dse.cli import files, job, machine, study, trace
 from dse.cli._exit import ExitCode, Terminated
+from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
 
 
@@ -91,16 +93,13 @@ app.command("doctor")(machine.doctor_command)
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    accept_any_encoding()
     try:
         app()
     except DseError as error:
         if _state["debug"]:
             raise
-        from dse._terminal import visible
-
-        for line in str(error).splitlines():
-            print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
-        sys.exit(ExitCode.BAD_INPUT)
+        _end_with(str(error))
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(interrupt.exit_code)
@@ -111,3 +110,16 @@ def main() -> None:
         # The reader (head, less) has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BAD_INPUT)
+    except OSError as error:
+        # Of the system, such as a name that is too long for it.
+        if _state["debug"] or error.filename is None:
+            raise
+        _end_with(f"{shown_path(error.filename)}: {error.strerror}")
+
+
+def _end_with(message: str) -> NoReturn:
+    from dse._terminal import visible
+
+    for line in message.splitlines():
+        print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
+    sys.exit(ExitCode.BAD_INPUT)

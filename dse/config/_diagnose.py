@@ -20,6 +20,10 @@ from dse.config._yaml import LocatedData, Path
 
 _MAX_SHOWN = 60
 
+#: Problems that are explained. More than are ever shown, and finding the nearest names for each of
+#: the hundreds of thousands that a hostile file can have would take long.
+_MAX_EXPLAINED = 1000
+
 
 def diagnose(
     error: ValidationError, model: type[BaseModel], located: LocatedData, file: str
@@ -38,7 +42,8 @@ def diagnose(
         path = _path_in_data(item["loc"], located.data)
         if not path and item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = ("kind",)
-        message = _message(item, path, model)
+        explained = len(found) < _MAX_EXPLAINED
+        message = _message(item, path, model) if explained else str(item["msg"])
         place = _place(item["type"], path, located)
         line, column = place if place else (None, None)
         # A union reports one error for each alternative; the first is shown.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, SetOption, member
+from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,13 @@ def run_command(
         str | None, typer.Option("--sampler", help="auto, nsga2, tpe, gp, random or grid.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Study folder; results/<name> by default.")
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=folder_of,
+            metavar="PATH",
+            help="Study folder; results/<name> by default.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument
+from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument, folder_of
 
 if TYPE_CHECKING:
     from dse._terminal import Console
@@ -28,7 +28,12 @@ def whatif_command(
     jobs: JobsOption = 1,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the changed study with its report into a new folder."),
+        typer.Option(
+            "--out",
+            parser=folder_of,
+            metavar="PATH",
+            help="Write the changed study with its report into a new folder.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

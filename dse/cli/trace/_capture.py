@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JsonOption, quantity
+from dse.cli._options import JsonOption, folder_of, quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ def capture_command(
             help="python train.py …, torchrun --nproc-per-node 2 train.py …, or any other.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the traces; new or empty.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", parser=folder_of, metavar="PATH", help="Folder of the traces; new or empty."
+        ),
+    ],
     steps: Annotated[int, typer.Option("--steps", min=1, help="Iterations to record.")] = 3,
     warm_up: Annotated[
         int, typer.Option("--warm-up", min=1, help="Iterations ahead, with the profiler on.")

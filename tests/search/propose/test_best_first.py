@@ -44,15 +44,16 @@ search: {batch: 4}
 """
 
 
-@pytest.fixture(params=[SPACE, TRANSFORMER_SPACE], ids=["dlrm", "transformer"])
-def inputs(request, tmp_path):
-    path = tmp_path / "space.yaml"
+@pytest.fixture(scope="module", params=[SPACE, TRANSFORMER_SPACE], ids=["dlrm", "transformer"])
+def inputs(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("space") / "space.yaml"
     path.write_text(request.param)
     return read_inputs(path)
 
 
-def every_answer(inputs):
-    """Evaluates the whole space."""
+@pytest.fixture(scope="module")
+def every(inputs):
+    """Answers of the whole space."""
     evaluator = inputs.context.make_evaluator()
     names = [parameter.name for parameter in inputs.space.parameters]
     records = []
@@ -86,9 +87,8 @@ def searched(inputs):
     return records, strategy
 
 
-def test_the_front_is_that_of_all_configurations(inputs):
+def test_the_front_is_that_of_all_configurations(inputs, every):
     records, strategy = searched(inputs)
-    every = every_answer(inputs)
     objectives = inputs.space.objectives
     assert front_values(records, objectives) == front_values(every, objectives)
     certificate = strategy.certificate()
@@ -99,10 +99,9 @@ def test_the_front_is_that_of_all_configurations(inputs):
     assert certificate.distinct == parts
 
 
-def test_nothing_beats_its_bounds(inputs):
+def test_nothing_beats_its_bounds(inputs, every):
     evaluator = inputs.context.make_evaluator()
-    drawn = random.Random(4).sample(every_answer(inputs), 24)
-    for record in drawn:
+    for record in random.Random(4).sample(every, 24):
         prediction = record.prediction
         before = 0.0
         for effort in range(evaluator.finest_bound + 1):
@@ -123,10 +122,10 @@ def test_nothing_beats_its_bounds(inputs):
             before = least_s if effort < Effort.OWN_BOUND else before
 
 
-def test_what_is_never_slower_has_the_lower_bound(inputs):
+def test_what_is_never_slower_has_the_lower_bound(inputs, every):
     evaluator, workload = inputs.context.make_evaluator(), inputs.context.workload
     choices = {each.name: each.choices for each in inputs.space.parameters}
-    for record in random.Random(5).sample(every_answer(inputs), 12):
+    for record in random.Random(5).sample(every, 12):
         parameters = dict(record.parameters)
         best = evaluator.open_job(workload.favourable(parameters, choices))
         own = evaluator.open_job(parameters)
@@ -135,10 +134,8 @@ def test_what_is_never_slower_has_the_lower_bound(inputs):
             assert best.lower_bound_s() <= own.lower_bound_s() * (1 + 1e-6)
 
 
-def test_equal_configurations_are_one(tmp_path):
-    path = tmp_path / "space.yaml"
-    path.write_text(SPACE)
-    inputs = read_inputs(path)
+@pytest.mark.parametrize("inputs", [SPACE], ids=["dlrm"], indirect=True)
+def test_equal_configurations_are_one(inputs, every):
     evaluator = inputs.context.make_evaluator()
     found = enumerate_space(inputs.space, evaluator)
     on_one_node = [each for each in found.distinct if dict(each.parameters)["world_size"] == 2]
@@ -158,7 +155,7 @@ def test_equal_configurations_are_one(tmp_path):
     assert total == inputs.space.size
     canonical = Canonical(inputs.space, evaluator)
     known = {each.parameters for each in found.distinct}
-    for record in random.Random(6).sample(every_answer(inputs), 30):
+    for record in random.Random(6).sample(every, 30):
         assert canonical(record.parameters) in known
 
 

@@ -99,7 +99,7 @@ function drawScatter() {
   if (baseline) traces.push(points([baseline], x, y, { name: "as captured", marker: { color: ink, size: 13, symbol: "x" } }));
   // The staircase joins the points of the front that no other beats in the two shown objectives.
   const best = nonDominated(front, x, y);
-  traces.push({ type: "scatter", mode: "lines", name: "best in these two objectives", x: best.map((t) => t.values[x]),
+  if (best.length > 1) traces.push({ type: "scatter", mode: "lines", name: "best in these two objectives", x: best.map((t) => t.values[x]),
     y: best.map((t) => t.values[y]), line: { color: ink, width: 1, dash: "dot" }, hoverinfo: "skip" });
   const extra = { xaxis: axis(data.axes[x].title, scaleOf(seen, x)), yaxis: axis(data.axes[y].title, scaleOf(seen, y)) };
   if (z !== null && colours.length) {
@@ -120,11 +120,14 @@ function drawScatter() {
 // from everything feasible is left outside until somebody zooms out.
 function scaleOf(trials, index) {
   const valuesOf = (some) => some.map((t) => t.values[index]).filter((value) => value !== null && value !== undefined);
-  const values = valuesOf(trials), low = Math.min(...values), high = Math.max(...values);
-  if (low > 0 && high / low > 30) return logTicks(low, high);
-  const feasible = valuesOf(trials.filter((t) => t.status === "feasible"));
-  if (!feasible.length) return {};
-  const from = Math.min(...feasible), to = Math.max(...feasible), room = Math.max(to - from, 0.1 * Math.abs(to));
+  const values = valuesOf(trials), feasible = valuesOf(trials.filter((t) => t.status === "feasible")), near = feasible.length ? feasible : values;
+  if (!near.length) return {};
+  const from = Math.min(...near), to = Math.max(...near), low = Math.min(...values), high = Math.max(...values);
+  if (from > 0 && to / from > 30) {
+    const ends = [Math.max(low, from / 10), Math.min(high, to * 10)], air = 0.05 * Math.log10(ends[1] / ends[0]);
+    return { ...logTicks(...ends), ...(low < ends[0] || high > ends[1] ? { range: [Math.log10(ends[0]) - air, Math.log10(ends[1]) + air] } : {}) };
+  }
+  const room = Math.max(to - from, 0.1 * Math.abs(to));
   if (room <= 0 || (from - low <= 3 * room && high - to <= 3 * room)) return {};
   return { range: [Math.max(low, from - room) - 0.06 * room, Math.min(high, to + room) + 0.06 * room] };
 }

@@ -28,7 +28,7 @@ const shortened = (name, most) => name.length > most ? `${name.slice(0, most / 2
 function drawPlanRows() {
   const unit = rowHeight(), seen = Math.min(planRows.length, rowsInView), room = planRows.length - seen;
   const first = Math.min(room, Math.round(byId("plan-scroll").scrollTop / unit)), tables = planRows.slice(first, first + seen);
-  const held = tables.map((table) => ranksOf(table.ranks)), every = Math.ceil(planRanks.length / 32);
+  const held = tables.map((table) => ranksOf(table.ranks)), every = Math.ceil(planRanks.length / (narrow("heatmap") ? 8 : 20));
   const cells = tables.map((table, i) => {
     const row = planRanks.map(() => null);
     for (const rank of held[i]) row[rank] = planKinds.indexOf(table.kind);
@@ -41,7 +41,7 @@ function drawPlanRows() {
   plot("heatmap", [{ type: "heatmap", z: cells, x: planRanks, y: places, xgap: planRanks.length <= 64 ? 1 : 0, ygap: 1, zmin: -0.5, zmax: planKinds.length - 0.5,
     hoverongaps: false, customdata: words, colorscale: colours, showscale: false,
     hovertemplate: "<b>%{customdata[0]}</b> on rank %{x}<br>%{customdata[1]}<extra></extra>" }],
-  { margin: { l: narrow("heatmap") ? 96 : 130, r: 8, t: planHead, b: 8 }, xaxis: axis("Rank", { side: "top", dtick: every, range: [-0.5, planRanks.length - 0.5], showgrid: false, zeroline: false }),
+  { margin: { l: narrow("heatmap") ? 96 : 130, r: 8, t: planHead, b: 8 }, xaxis: axis("Rank", { side: "top", dtick: every, tickangle: 0, range: [-0.5, planRanks.length - 0.5], showgrid: false, zeroline: false }),
     yaxis: { range: [seen - 0.5, -0.5], tickvals: places, fixedrange: true, zeroline: false, gridcolor: line, tickfont: { size: unit > 13 ? 11 : 9 },
       ticktext: tables.map((t) => plain(shortened(t.name, narrow("heatmap") ? 14 : 20))) } });
 }
