@@ -31,7 +31,7 @@ def run_command(
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", help="Seconds after which no further round begins."),
+        typer.Option("--time-limit", help="Seconds of search; at least one round is evaluated."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")

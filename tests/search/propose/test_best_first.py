@@ -21,7 +21,7 @@ from dse.search.analyse._pareto import pareto_mask
 from dse.search.evaluate._distinct import Canonical, enumerate_space
 from dse.search.propose import BestFirst, make_strategy
 from dse.search.space import Constraint, SamplerName
-from tests.search.propose.made_up import SPACE, MadeUpEvaluator, made_up
+from tests.search.propose.made_up import SPACE, MadeUp, MadeUpEvaluator, made_up
 
 TRANSFORMER_SPACE = """\
 schema_version: 1
@@ -203,17 +203,36 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
 def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
-    # The first round begins later than this.
+    # The first round begins later than this, but a few are evaluated all the same.
     part = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9)).result
     assert not part.certificate.complete
-    assert part.certificate.hypervolume_missing_at_most == 1
+    assert 1 <= part.certificate.evaluated <= 4
+    assert 0 < part.certificate.hypervolume_missing_at_most < 1
+    # Answers are kept by a second run that is as short.
+    again = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9, resume=True)).result
+    assert {r.parameters for r in part.front} == {r.parameters for r in again.front}
+    assert again.certificate == part.certificate
     whole = run(path, RunOptions(out=tmp_path / "study", resume=True)).result
     assert whole.certificate.complete
+    undisturbed = run(path, RunOptions(out=tmp_path / "undisturbed")).result
+    assert {(r.parameters, r.values) for r in whole.front} == {
+        (r.parameters, r.values) for r in undisturbed.front
+    }
     with pytest.raises(ConfigError):
         run(path, RunOptions(out=tmp_path / "other", time_limit_s=0.0))
 
 
 # --- with made-up answers --------------------------------------------------------------------
+
+
+def test_a_hurried_round_evaluates_what_looks_best_and_asks_for_no_bounds():
+    case = MadeUp([(3.0, 1.0), (1.0, 3.0), (4.0, 4.0)], [0.5] * 3, [True] * 3)
+    evaluator = MadeUpEvaluator(case)
+    search = BestFirst(case.space, enumerate_space(case.space, evaluator), evaluator)
+    assert search.ask(4).bounds
+    batch = search.ask(2, hurried=True)
+    assert sorted(dict(p.parameters)["index"] for p in batch.proposals) == [0, 1]
+    assert not batch.bounds
 
 
 @given(made_up(), st.integers(1, 7))
