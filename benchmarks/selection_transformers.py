@@ -6,8 +6,8 @@ Usage: python benchmarks/selection_transformers.py [--tasks 6] [--seed S]
 A task is a made-up decoder and batch, and the ways to spread its step over two gloo ranks: DDP,
 FSDP2 with and without resharding, tensor parallelism with and without sequence parallelism, whole
 or in two micro-batches, with and without recomputation. All are predicted on the platform, such as
-the file that `dse calibrate` has just written, and trained for real by the trainer `pytorch` in interleaved
-rounds. No figure is fitted to the tasks. Wants a machine that does nothing else.
+the file that `dse calibrate` has just written, and trained for real by the trainer `pytorch` in
+interleaved rounds. No figure is fitted to the tasks. Wants a machine that does nothing else.
 """
 
 from __future__ import annotations
