@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dse.cli._complete import spaces
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, SetOption, member
+from dse.cli._options import JobsOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,29 +26,46 @@ _INTERRUPTED_AT_THE_END = (
 
 def run_command(
     ctx: typer.Context,
-    space: Annotated[str, typer.Argument(metavar="SPACE", help="Search space: name or file.")],
+    space: Annotated[
+        str,
+        typer.Argument(metavar="SPACE", help="Search space: name or file.", autocompletion=spaces),
+    ],
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Configurations to evaluate at most.")
+        int | None,
+        typer.Option("--trials", metavar="N", min=1, help="Configurations to evaluate at most."),
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", help="Seconds after which no further round begins."),
+        typer.Option(
+            "--time-limit", metavar="SECONDS", help="Seconds after which no further round begins."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Random seed; that of the space by default."
+        ),
     ] = None,
     jobs: JobsOption = 1,
     executor: Annotated[
-        str, typer.Option("--executor", help="process, serial or ray.")
+        Literal["process", "serial", "ray"],
+        typer.Option("--executor", metavar="KIND", help="process, serial or ray."),
     ] = "process",
     address: Annotated[
-        str, typer.Option("--address", help="Ray cluster, host:port; a local Ray by default.")
+        str,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Ray cluster, host:port; a local Ray by default.",
+        ),
     ] = "",
     sampler: Annotated[
-        str | None, typer.Option("--sampler", help="auto, nsga2, tpe, gp, random or grid.")
+        Literal["auto", "nsga2", "tpe", "gp", "random", "grid"] | None,
+        typer.Option("--sampler", metavar="NAME", help="auto, nsga2, tpe, gp, random or grid."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Study folder; results/<name> by default.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Study folder; results/<name> by default."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
@@ -69,7 +87,11 @@ def run_command(
     ] = "",
     study_name: Annotated[
         str,
-        typer.Option("--study-name", help="Its name in the database; the space's by default."),
+        typer.Option(
+            "--study-name",
+            metavar="NAME",
+            help="Its name in the database; the space's by default.",
+        ),
     ] = "",
     changes: SetOption = None,
     as_json: JsonOption = False,
@@ -90,7 +112,7 @@ def run_command(
         trials=trials,
         time_limit_s=time_limit,
         seed=seed,
-        sampler=None if sampler is None else member(SamplerName, sampler, "--sampler"),
+        sampler=None if sampler is None else SamplerName(sampler),
         jobs=jobs,
         executor=executor,
         address=address,
