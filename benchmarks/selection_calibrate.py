@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+import json
 from pathlib import Path
 import statistics
 import sys
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from selection_clock import measure_phases
 from selection_phases import PARTS, predicted_parts
-from selection_tasks import TRAINER, draw_model, task_problem
+from selection_tasks import TRAINER, draw_model, software_of, task_problem
 
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import (
@@ -31,7 +32,8 @@ from dse.calibration.microbench import (
 )
 from dse.calibration.microbench.plan import Limits
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
-from dse.validation import Candidate
+from dse.validation import Candidate, MeasureLimits, measure
+from dse.workload import predict_job
 
 if TYPE_CHECKING:
     from dse.calibration.microbench import MeasurementPlan
@@ -44,11 +46,15 @@ KEPT_S = 3600.0
 #: Share of the memory bandwidth at which the model streams indices.
 STREAM_EFFICIENCY = 0.8
 
-#: What an iteration of the experiment calls.
+#: Lookup and update of tables under each trainer.
+LOOKUPS = {
+    "reference": ("embedding_forward", "embedding_backward"),
+    "torchrec": ("fbgemm_forward", "fbgemm_backward"),
+}
+
+#: What an iteration of the experiment calls besides.
 OPERATORS = (
     "gemm",
-    "embedding_forward",
-    "embedding_backward",
     "elementwise",
     "concat",
     "index_permute",
@@ -66,6 +72,9 @@ LARGEST_EXCHANGE_BYTES = 2**24
 OTHERS_EVERY = 3
 FEW_LOOKUPS = 1500.0
 
+#: Operators that an iteration spends its time in, of which every point is measured.
+_MOST_TIME = ("embedding_backward", "fbgemm_forward", "fbgemm_backward")
+
 #: Turns of a plan; more than a calibration has time for.
 POINTS = 96
 
@@ -78,15 +87,27 @@ LIMITS = Limits(280e6, 0.1, 20e9, 2e9, 10e6)
 TRAINER_SEED = 1000
 
 
-def calibrated_machine(ranks: int, budget_s: float) -> tuple[Platform, DlrmRuntime]:
+def calibrated_machine(
+    ranks: int, budget_s: float, trainer: str = "reference"
+) -> tuple[Platform, DlrmRuntime]:
     """Returns this machine as a platform, and the trainer with its own work as measured here.
 
     Args:
         ranks: Ranks of the machine, of one thread each.
         budget_s: Time for measuring kernels and exchanges, in seconds.
+        trainer: What trains.
     """
-    platform = calibrated_platform(ranks, budget_s)
+    platform = calibrated_platform(ranks, budget_s, trainer=trainer)
+    if trainer == "torchrec":
+        return platform, measured_torchrec(platform, ranks, _folder() / "torchrec_step.json")
     return platform, measured_trainer(platform, ranks)
+
+
+def _folder() -> Path:
+    """Where calibrations are kept, below the folder for temporary files."""
+    found = Path(tempfile.gettempdir()) / "dse_selection"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
 
 
 def measured_trainer(platform: Platform, ranks: int) -> DlrmRuntime:
@@ -141,18 +162,59 @@ def measured_trainer(platform: Platform, ranks: int) -> DlrmRuntime:
     return measured
 
 
-def calibration_plan(ranks: int) -> MeasurementPlan:
+def measured_torchrec(platform: Platform, ranks: int, kept: Path) -> DlrmRuntime:
+    """Measures what a step takes under TorchRec besides what is predicted: one constant.
+
+    Made-up tasks are trained with all tables whole; a step of next to no samples would not do,
+    because there nothing hides what the ranks wait for each other.
+
+    Args:
+        platform: The machine.
+        ranks: Its ranks.
+        kept: File that keeps the constant for runs of the same hour.
+    """
+    software = replace(software_of("torchrec"), step_host_s=0.0)
+    if not kept.exists() or time.time() - kept.stat().st_mtime > KEPT_S:
+        found = [_torchrec_step_s(number, platform, ranks, software) for number in range(2)]
+        kept.write_text(json.dumps(found), encoding="utf-8")
+        each = ", ".join(f"{1e3 * one:.2f}" for one in found)
+        print(f"TorchRec: {each} ms a step besides", file=sys.stderr, flush=True)
+    step_s = statistics.fmean(json.loads(kept.read_text(encoding="utf-8")))
+    return replace(software, step_host_s=max(0.0, step_s))
+
+
+def _torchrec_step_s(number: int, platform: Platform, ranks: int, software: DlrmRuntime) -> float:
+    """Measured less predicted time of a step of one made-up task."""
+    model = draw_model(number, TRAINER_SEED, ranks, 32.0)
+    problem = task_problem(model, ranks, platform, software)
+    tables = tuple(
+        TablePlan(table.name, ShardingType.TABLE_WISE, (number % ranks,))
+        for number, table in enumerate(model.tables)
+    )
+    candidate = Candidate(model.name, problem, ShardingPlan(ranks, tables))
+    (found,) = measure(
+        [candidate],
+        trainer="torchrec",
+        threads=1,
+        limits=MeasureLimits(budget_s=6.0),
+        timeout_s=600.0,
+    )
+    return found.iteration_time_s - predict_job(candidate.job()).iteration_time_s
+
+
+def calibration_plan(ranks: int, trainer: str = "reference") -> MeasurementPlan:
     """Returns what is measured, most of it where an iteration spends its time.
 
     Args:
         ranks: Ranks of the machine, all at work at once.
+        trainer: What trains.
     """
     plan = make_plan(
         "cpu",
         collectives_backend="gloo",
         local_ranks=ranks,
         threads=1,
-        operators=OPERATORS,
+        operators=(*LOOKUPS[trainer], *OPERATORS),
         points=POINTS,
         limits=LIMITS,
     )
@@ -161,7 +223,7 @@ def calibration_plan(ranks: int) -> MeasurementPlan:
     for point in plan.kernels:
         sizes = dict(point.sizes)
         lookups = sizes.get("batch", 0.0) * sizes.get("pooling", 0.0)
-        if point.op != "embedding_backward" or lookups < FEW_LOOKUPS:
+        if point.op not in _MOST_TIME or lookups < FEW_LOOKUPS:
             # Points that check the fits have a count of their own.
             others[point.op, point.purpose] += 1
             if others[point.op, point.purpose] % OTHERS_EVERY != 1:
@@ -175,19 +237,21 @@ def calibration_plan(ranks: int) -> MeasurementPlan:
     return replace(plan, kernels=tuple(kept), collectives=exchanges)
 
 
-def calibrated_platform(ranks: int, budget_s: float, folder: Path | None = None) -> Platform:
+def calibrated_platform(
+    ranks: int, budget_s: float, folder: Path | None = None, trainer: str = "reference"
+) -> Platform:
     """Returns this machine as a platform; measures it unless that was done within the hour.
 
     Args:
         ranks: Ranks of the machine, of one thread each.
         budget_s: Time for measuring, in seconds.
         folder: Where it is kept; below the folder for temporary files by default.
+        trainer: What trains.
     """
-    folder = folder or Path(tempfile.gettempdir()) / "dse_selection"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"cpu_{ranks}_ranks_{budget_s:g}_s.yaml"
+    folder = folder or _folder()
+    path = folder / f"cpu_{ranks}_ranks_{budget_s:g}_s_{trainer}.yaml"
     log = path.with_suffix(".points.jsonl")
-    plan = calibration_plan(ranks)
+    plan = calibration_plan(ranks, trainer)
     if not path.exists() or time.time() - path.stat().st_mtime > KEPT_S:
         log.unlink(missing_ok=True)
         print(f"calibrating for {budget_s:g} s, kept as {path}", file=sys.stderr, flush=True)

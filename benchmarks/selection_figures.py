@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import json
 import math
 import statistics
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from dse.ranking import kendall_tau, relative_errors, success_within, top1_regre
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 #: A choice this much slower than the best is still a success.
 TOLERANCE = 0.10
@@ -75,6 +77,20 @@ class TaskRow:
     kendall_tau: float | None
     geomean_time_error: float
     scale: float
+
+
+def read_rows(path: Path) -> list[TaskRow]:
+    """Returns the tasks of a log, a JSON line each; none if there is no such file."""
+    if not path.is_file():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        values = json.loads(line)
+        plans = tuple(
+            PlanRow(**{**plan, "sharders": tuple(plan["sharders"])}) for plan in values["plans"]
+        )
+        found.append(TaskRow(**{**values, "plans": plans}))
+    return sorted(found, key=lambda row: row.number)
 
 
 def summary(rows: Sequence[TaskRow]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from torchrec_planner import TorchRecRequest, plan_with_torchrec
 
 from dse.machine import Precision
 from dse.model import (
@@ -22,7 +23,7 @@ from dse.model import (
     generate_tables,
 )
 from dse.sharding import PLANNERS, ShardingPlan, ShardingType, TablePlan, plan_greedily
-from dse.validation import scale_model
+from dse.validation import find_trainer, scale_model
 from dse.workload import PlanEffort, find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer, make_problem
 from dse.workload.dlrm.solver import planning_request, solve
@@ -37,12 +38,15 @@ if TYPE_CHECKING:
 
 PLATFORM = "cpu"
 
-#: Program that trains, as the model describes it.
+#: The reference trainer, as the model describes it.
 TRAINER = find_program(DLRM_PROGRAMS, "dse_trainer").software
 WHOLE_TABLES = frozenset({ShardingType.TABLE_WISE})
 
 #: Seed of the 856 tables, that of the model file.
 _TABLES_SEED = 2021
+
+#: Memory of a rank, for TorchRec's planner; more than all tables of a task.
+_HOST_MEMORY_BYTES = 4e9
 
 
 def _distinct_lookups(table: EmbeddingTable, batch: int) -> float:
@@ -120,13 +124,48 @@ def task_problem(
     return make_problem(model, cluster, model.global_batch_size, model.precision, software)
 
 
-def plans_of(problem: DlrmProblem, number: int) -> dict[ShardingPlan, list[str]]:
-    """Returns the different plans of a task and who made each."""
+def software_of(trainer: str) -> DlrmRuntime:
+    """Returns a trainer's program as the model describes it."""
+    program = find_program(DLRM_PROGRAMS, find_trainer(trainer).program)
+    return program.software_for(Precision.FP32, on_cpu=True)
+
+
+def plan_of_torchrec(problem: DlrmProblem) -> ShardingPlan:
+    """Returns the plan of TorchRec's own planner, with the types that it offers for CPUs."""
+    cluster, model = problem.cluster, problem.model
+    answer = plan_with_torchrec(
+        TorchRecRequest(
+            tables=model.tables,
+            optimizer=model.sparse_optimizer,
+            world_size=cluster.world_size,
+            devices_per_node=cluster.devices_per_node,
+            global_batch_size=problem.global_batch_size,
+            device_memory_bytes=0.0,
+            host_memory_bytes=_HOST_MEMORY_BYTES,
+            device_kind="cpu",
+        )
+    )
+    return answer.plan
+
+
+def plans_of(
+    problem: DlrmProblem, number: int, *, with_torchrec: bool = False
+) -> dict[ShardingPlan, list[str]]:
+    """Returns the different plans of a task and who made each.
+
+    Args:
+        problem: The task.
+        number: Its number, which seeds what is drawn.
+        with_torchrec: Whether to ask TorchRec's planner too, and to look for plans that TorchRec
+            can run.
+    """
     scorer = PlanScorer(problem)
     request = planning_request(scorer, WHOLE_TABLES, number)
     plans: dict[ShardingPlan, list[str]] = {}
     for name, make in sharders(problem.global_batch_size).items():
         plans.setdefault(make(request), []).append(name)
+    if with_torchrec:
+        plans.setdefault(plan_of_torchrec(problem), []).append("torchrec")
     ours = solve(scorer, PlanEffort(seed=number, time_limit_s=2.0))
     plans.setdefault(ours.plan, []).append("ours")
     return plans

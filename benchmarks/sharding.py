@@ -2,6 +2,7 @@
 
 Usage: python benchmarks/sharding.py [--tasks N] [--tables 20,50] [--ranks 4,8] [--quick] [--json]
        python benchmarks/sharding.py --marks [--mark-tasks N] [--plot FILE.svg]
+       python benchmarks/sharding.py --read FILE.json … [--write docs/performance.md]
 
 Tasks are drawn from the 856 tables of `dlrm_meta2021`, on nodes of 8 devices, with memory as it is
 (loose) and reduced until the tables fill 87.5 % of what is free for them (tight). All plans are
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from accuracy_page import replace_section
 from sharding_marks import (
     SECOND_S,
     comparison_marks,
@@ -35,6 +37,7 @@ from sharding_marks import (
     measure_large,
     rate_marks,
 )
+from sharding_page import methods_section
 from sharding_tasks import draw_task, ours, run_task, torchrec_installed
 
 if TYPE_CHECKING:
@@ -210,6 +213,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-growth", action="store_true", help="leave growth of time out")
     parser.add_argument("--plot", type=Path, help="SVG of the growth; needs matplotlib")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--read", type=Path, nargs="+", help="print what --json wrote before")
+    parser.add_argument("--write", type=Path, help="page to write the section on methods into")
     return parser.parse_args()
 
 
@@ -264,8 +269,21 @@ def _marks(arguments: argparse.Namespace) -> tuple[list[Mark], list[Growth]]:
     return marks, points
 
 
+def read_rows(files: Sequence[Path]) -> list[Row]:
+    """Returns the rows that runs with `--json` wrote, in the order of the files."""
+    found = [json.loads(file.read_text()) for file in files]
+    listed = [one if isinstance(one, list) else one["rows"] for one in found]
+    return [Row(**row) for rows in listed for row in rows]
+
+
 def main() -> None:
     arguments = _arguments()
+    if arguments.read:
+        rows = read_rows(arguments.read)
+        print("\n".join(table_lines(rows)))
+        if arguments.write:
+            replace_section(arguments.write, methods_section(rows))
+        return
     # Libraries are loaded once; no method pays for that.
     ours(draw_task(20, 2, seed=arguments.seed), 0.1)
     rows: list[Row] = []

@@ -8,6 +8,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
+from dse._reading import shown_path
 from dse.errors import StudyError
 
 if TYPE_CHECKING:
@@ -46,14 +47,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise unwritable(path, error) from error
 
 
-def unwritable(path: Path, error: OSError) -> StudyError:
-    """Returns the error for a file that cannot be written."""
-    step = (
-        "free disk space and retry; a study continues with --resume"
-        if error.errno in _FULL
-        else "choose another folder"
-    )
-    return StudyError(f"cannot write {path}: {error.strerror or error}; {step}")
+def unwritable(path: Path, error: OSError | ValueError) -> StudyError:
+    """Returns the error for a file that cannot be written, or whose name is not valid."""
+    step = "choose another folder"
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        if error.errno in _FULL:
+            step = "free disk space and retry; a study continues with --resume"
+    return StudyError(f"cannot write {shown_path(path)}: {reason}; {step}")
 
 
 def fsync_folder(folder: Path) -> None:

@@ -232,6 +232,11 @@ def is_folder(path: Path) -> bool:
     return path_exists(path) and path.is_dir()
 
 
+def is_file(path: Path) -> bool:
+    """Returns whether a path is a regular file; False if it is not a valid name."""
+    return path_exists(path) and path.is_file()
+
+
 def shown_path(path: str | Path) -> str:
     """Returns a path for messages, truncated to a readable length."""
     text = str(path)

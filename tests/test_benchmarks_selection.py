@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 import importlib
+import json
 import math
 import sys
 
@@ -118,6 +120,15 @@ def test_figures_of_made_up_tasks(figures):
     text = "\n".join(figures.lines([good, bad]))
     assert "chosen, loses 25.0%" in text
     assert text.count("chosen") == 2
+
+
+def test_finished_tasks_are_read_from_a_log(figures, tmp_path):
+    plans = (figures.PlanRow(("naive", "random"), 1.0, 2.0, 1.9, 2.1, 1.8),)
+    row = figures.TaskRow(3, 8, 64, plans, True, 0.0, None, 1.0, 0.5)
+    log = tmp_path / "log.jsonl"
+    assert figures.read_rows(log) == []
+    log.write_text(json.dumps(asdict(row)) + "\n")
+    assert figures.read_rows(log) == [row]
 
 
 class MadeUpTime:

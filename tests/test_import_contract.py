@@ -22,6 +22,7 @@ ORDER = (
         "_terminal",
         "_torch",
         "_interrupts",
+        "_html",
     },
     {"ranking", "indices"},
     {"_files", "config", "graph", "lookup_blocks", "lookup_sketch"},

@@ -64,12 +64,21 @@ class Study:
         )
 
     def _repr_html_(self) -> str:
-        """Shows the front in a notebook."""
+        """Shows the front in a notebook: a picture, what to take, and a table."""
+        from html import escape
+
+        from dse.report.picture import front_svg
+
         if self._study is None:
-            return repr(self)
+            return f"<p>{escape(repr(self))}</p>"
         frame = self.to_dataframe()
-        html: str = frame[frame["on_front"]].to_html(index=False)
-        return html
+        chosen = [one.name for one in self.result.parameters if len(set(frame[one.name])) > 1]
+        measured = [objective.metric for objective in self.result.objectives]
+        front = frame.loc[frame["on_front"], ["number", *chosen, *measured]]
+        table = front.sort_values(measured[0]).to_html(index=False, float_format="{:,.4g}".format)
+        taken = self.decision
+        words = f"<p>take #{taken.take.number}: {escape(taken.rule)}</p>" if taken else ""
+        return f"{front_svg(self.result)}{words}{table}"
 
     def optimize(self, n_trials: int, *, progress: Progress | None = None) -> Study:
         """Evaluates more configurations; returns the study.

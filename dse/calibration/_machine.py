@@ -20,6 +20,7 @@ from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, inside_time_s
 from dse.machine.fits import held_out_errors
 from dse.machine.kernels import (
+    FBGEMM,
     STREAMING_OPERATORS,
     gemm_reference_s,
     host_copy_time_s,
@@ -112,6 +113,10 @@ def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibrat
     )
 
 
+#: First part of the names of lookups and updates that are measured, and whose kernels they are.
+_LOOKUP_LIBRARIES = {"embedding": "", "fbgemm": FBGEMM.implementation}
+
+
 class _Fits:
     """Collects fits that are better than the formulas, and the reasons of those left out."""
 
@@ -134,9 +139,13 @@ class _Fits:
         """Fits one operator in one precision."""
         sizes, time_s, held_out = _arrays(points)
         try:
-            if op.startswith("embedding_"):
-                samples = _embedding_samples(op.removeprefix("embedding_"), sizes, time_s)
+            library, _, direction = op.partition("_")
+            if library in _LOOKUP_LIBRARIES:
+                # A call of several tables is several times that of one.
+                each_s = time_s / sizes["tables"] if "tables" in sizes else time_s
+                samples = _embedding_samples(direction, sizes, each_s)
                 (fitted,) = fit_embedding(self._device, samples, self._origin, held_out)
+                fitted = replace(fitted, implementation=_LOOKUP_LIBRARIES[library])
                 if self._device.kind == "gpu":
                     fitted = replace(
                         fitted,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from dse import __version__
+from dse._reading import shown_path
 from dse.cli import files, job, machine, study, trace
 from dse.cli._errors import UsageError, usage_problem
 from dse.cli._exit import ExitCode, Terminated
 from dse.cli._help import SETTINGS, Command, Group, examples
+from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
 
 if TYPE_CHECKING:
@@ -191,19 +193,19 @@ _add("Files", "schema", files.schema_command, "dse schema space > space.schema.j
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    accept_any_encoding()
     try:
         sys.exit(app(prog_name="dse", standalone_mode=False))
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.message)
         else:
-            _print_error(usage_problem(error))
+            _end_with(usage_problem(error))
         sys.exit(ExitCode.BAD_INPUT)
     except DseError as error:
         if _state["debug"]:
             raise
-        _print_error(str(error))
-        sys.exit(ExitCode.BAD_INPUT)
+        _end_with(str(error))
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(interrupt.exit_code)
@@ -214,10 +216,16 @@ def main() -> None:
         # The reader (head, less) has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BAD_INPUT)
+    except OSError as error:
+        # Of the system, such as a name that is too long for it.
+        if _state["debug"] or error.filename is None:
+            raise
+        _end_with(f"{shown_path(error.filename)}: {error.strerror}")
 
 
-def _print_error(text: str) -> None:
+def _end_with(message: str) -> NoReturn:
     from dse._terminal import visible
 
-    for line in text.splitlines():
+    for line in message.splitlines():
         print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
+    sys.exit(ExitCode.BAD_INPUT)

@@ -253,6 +253,17 @@ Member = TypeVar("Member", bound=StrEnum)
 Value = TypeVar("Value")
 
 
+def folder_of(text: str) -> Path:
+    """Returns the folder of an option; an empty text, such as an unset variable, names none.
+
+    Raises:
+        BadParameter: The text is empty.
+    """
+    if not text:
+        raise typer.BadParameter("an empty name; give a folder, or `.` for this one")
+    return Path(text)
+
+
 def member(kind: type[Member], text: str, option: str) -> Member:
     """Returns the member of an enumeration that an option names.
 

@@ -23,6 +23,10 @@ _MAX_SHOWN = 60
 #: Shortest key that is looked for in longer ones, and most keys that it may have been meant to be.
 _SHORTEST_PART, _MAX_MEANT = 4, 3
 
+#: Problems that are explained. More than are ever shown, and finding the nearest names for each of
+#: the hundreds of thousands that a hostile file can have would take long.
+_MAX_EXPLAINED = 1000
+
 
 def diagnose(
     error: ValidationError, model: type[BaseModel], located: LocatedData, file: str
@@ -41,7 +45,8 @@ def diagnose(
         path = _path_in_data(item["loc"], located.data)
         if not path and item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = ("kind",)
-        message = _message(item, path, model, located.data)
+        explained = len(found) < _MAX_EXPLAINED
+        message = _message(item, path, model, located.data) if explained else str(item["msg"])
         place = _place(item["type"], path, located)
         line, column = place if place else (None, None)
         # A union reports one error for each alternative; the first is shown.

@@ -28,7 +28,7 @@ class DecisionEntry:
         role: ``take``, ``fastest`` or ``cheapest``.
         also: The other roles that the same outcome has.
         choice: The outcome.
-        setting: Machines, set-up, program and batch.
+        setup: Set-up, program and batch.
         speed: Throughput, or the time of a step where that is not known.
         interval: 90 % interval of the throughput, without unit; empty without one.
         price: Price of all machines an hour, and whose it is; empty without a price.
@@ -39,12 +39,17 @@ class DecisionEntry:
     role: str
     also: tuple[str, ...]
     choice: Choice
-    setting: str
+    setup: str
     speed: str
     interval: str
     price: str
     cost: str
     doubling: str
+
+    @property
+    def setting(self) -> str:
+        """Machines, set-up, program and batch."""
+        return ", ".join(filter(None, (self.choice.machines, self.setup)))
 
 
 def decision_entries(decision: Decision) -> tuple[DecisionEntry, ...]:
@@ -131,8 +136,7 @@ def _ruled_out(found: Certificate) -> list[str]:
 
 def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
     price, cost = choice.price_usd_per_hour, choice.cost_usd_per_billion
-    setting = (
-        choice.machines,
+    setup = (
         choice.setup,
         program_label(choice.program),
         f"batch {choice.global_batch_size:,}" if choice.global_batch_size else "",
@@ -141,7 +145,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         role=role,
         also=also,
         choice=choice,
-        setting=", ".join(filter(None, setting)),
+        setup=", ".join(filter(None, setup)),
         speed=_speed(choice),
         interval=_interval(choice),
         price="" if price is None else price_words(price, choice.rented),

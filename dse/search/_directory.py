@@ -24,6 +24,7 @@ import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
+from dse._reading import is_file, shown_path
 from dse.errors import StudyError
 from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, trial_table
@@ -137,8 +138,10 @@ class StudyDirectory:
         Raises:
             StudyError: The folder is not a study.
         """
-        if not self.header.is_file():
-            raise StudyError(f"{self.root} is not a study directory: it has no study.yaml")
+        if not is_file(self.header):
+            raise StudyError(
+                f"{shown_path(self.root)} is not a study directory: it has no study.yaml"
+            )
 
     def write_tables(self, study: StudyResult, parameters: Sequence[Parameter]) -> None:
         """Writes the trial tables, the front, what failed, and the front's plans.

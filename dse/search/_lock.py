@@ -47,12 +47,12 @@ def lock_folder(root: Path) -> Iterator[None]:
             system without locks.
     """
     path = root / LOCK_NAME
-    created = not root.exists()
     try:
+        created = not root.exists()
         root.mkdir(parents=True, exist_ok=True)
         handle = _locked(path)
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_LOCKS:
             raise StudyError(
                 f"cannot lock {path}: {error.strerror}; choose an --out on a file system that has "
                 "locks"

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dse.search.execute import Executor, FailureWatch
     from dse.search.storage import StudyStorage
 
+#: Samplers take seeds below this.
+_SAMPLER_SEEDS = 2**32
+
 #: Parameters that say how large a job is.
 _SIZES = ("world_size", "global_batch_size", "local_batch_size")
 
@@ -268,7 +271,10 @@ def _better(thorough: TrialRecord, quick: TrialRecord) -> TrialRecord:
 
 
 def stream_seed(seed: int, stream: int) -> int:
-    """Returns the seed of one run's sampler; that of the study for its first run."""
-    if stream == 0:
+    """Returns the seed of one run's sampler, below 2^32.
+
+    That of the study for its first run, unless it is too large for samplers.
+    """
+    if stream == 0 and seed < _SAMPLER_SEEDS:
         return seed
     return int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])

@@ -21,6 +21,7 @@ from dse.search._result import mark_front, study_result
 from dse.search._start import (
     StudyIdentity,
     check_trials,
+    check_versions,
     former_header,
     resumed_header,
     study_folder,
@@ -28,7 +29,7 @@ from dse.search._start import (
 from dse.search.analyse._bounds import missing_bounds
 from dse.search.analyse._decision import recommended_trial
 from dse.search.evaluate._objective import objective_context
-from dse.search.execute import FailureWatch, check_executor, make_executor
+from dse.search.execute import FailureWatch, check_executor, make_executor, useful_jobs
 from dse.search.propose import trials_wanted
 from dse.search.revise._overrides import stored_overrides
 from dse.search.space import PlanSearch, SamplerName
@@ -77,6 +78,8 @@ def run(
     """
     chosen = options or RunOptions()
     check_executor(chosen.executor, chosen.jobs, chosen.address)
+    if chosen.seed is not None and chosen.seed < 0:
+        raise ConfigError(f"seed {chosen.seed}; expected 0 or more")
     if chosen.time_limit_s is not None and not chosen.time_limit_s > 0:
         raise ConfigError(
             f"time limit {chosen.time_limit_s} s; expected a positive number of seconds, or none "
@@ -114,6 +117,7 @@ def _run(
     if objective is not None:
         header = header.with_changes(cost_model=_name(objective))
     if former is not None:
+        check_versions(directory, former, header)
         header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
         if former.storage is not None and not chosen.storage:
             raise StudyError(
@@ -134,8 +138,10 @@ def _run(
         context: EvaluationContext = replace(inputs.context, seed=header.seed)
         if objective is not None:
             context = objective_context(inputs.context, header.seed, objective)
+        at_once = min(context.space.search.batch, header.trials)
+        jobs = useful_jobs(chosen.executor, chosen.jobs, chosen.address, at_once)
         # Workers come first: a cluster that cannot be reached leaves no study behind.
-        with make_executor(chosen.executor, context, chosen.jobs, chosen.address) as executor:
+        with make_executor(chosen.executor, context, jobs, chosen.address) as executor:
             if former is None:
                 # There is never a journal without it.
                 directory.write_header(header)

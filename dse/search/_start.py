@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dse._reading import path_exists
 from dse.errors import StudyError
 from dse.search._records import CHANGES_ROLE, TrialStatus
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from dse.search._options import RunOptions
     from dse.search.space import SamplerName
     from dse.search.storage import Journal
+
+_LOGGER = logging.getLogger("dse.search")
 
 #: Name of a study's folder under this one unless the user names another.
 DEFAULT_RESULTS = Path("results")
@@ -62,7 +66,7 @@ def study_folder(options: RunOptions, name: str) -> Path:
     """
     if options.out is not None:
         root = options.out
-        if root.exists() and not root.is_dir():
+        if path_exists(root) and not root.is_dir():
             raise StudyError(f"{root} is a file; --out needs a folder")
         return root
     safe = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in name)
@@ -96,6 +100,39 @@ def former_header(directory: StudyDirectory, options: RunOptions) -> StudyHeader
             "another --out"
         )
     return None
+
+
+def check_versions(directory: StudyDirectory, former: StudyHeader, header: StudyHeader) -> None:
+    """Refuses to resume a study of another version of dse, whose predictions may differ.
+
+    Other packages of another version are logged as a warning: answers are those of this package,
+    but samplers may go on in another way.
+
+    Args:
+        directory: The folder.
+        former: What the study was started with.
+        header: What this run was started with.
+
+    Raises:
+        StudyError: The version of dse differs.
+    """
+    before = {each.package: each.version for each in former.versions}
+    for each in header.versions:
+        old = before.get(each.package, each.version)
+        if old == each.version:
+            continue
+        if each.package == "dse":
+            raise StudyError(
+                f"{directory.root} was started with dse {old}, and this is {each.version}, whose "
+                "predictions may differ; continue with that version, or start a new study"
+            )
+        _LOGGER.warning(
+            "%s was started with %s %s, and this is %s; what is proposed next may differ",
+            directory.root,
+            each.package,
+            old,
+            each.version,
+        )
 
 
 def check_trials(

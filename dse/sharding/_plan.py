@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+
+from dse._html import grid_html
 
 
 class ShardingType(StrEnum):
@@ -88,9 +91,33 @@ class TablePlan:
         return DEFAULT_CACHE_LOAD_FACTOR if factor is None else factor
 
 
+#: Ranks and tables of a plan that a notebook shows one by one.
+_SHOWN_RANKS, _SHOWN_TABLES = 32, 40
+
+
 @dataclass(frozen=True, slots=True)
 class ShardingPlan:
     """Placements of all tables of a model, in the model's table order."""
 
     world_size: int
     tables: tuple[TablePlan, ...]
+
+    def __repr__(self) -> str:
+        """Returns the plan in one line."""
+        counts = Counter(table.sharding_type.value for table in self.tables)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+        return f"ShardingPlan({len(self.tables)} tables on {self.world_size} ranks: {kinds})"
+
+    def _repr_html_(self) -> str:
+        """Shows how many shards of each table are on each rank in a notebook."""
+        ranks = range(min(self.world_size, _SHOWN_RANKS))
+        rows = (
+            (
+                f"{table.table}: {table.sharding_type.value}, {table.compute_kernel.value}",
+                [str(table.ranks.count(rank) or "") for rank in ranks],
+            )
+            for table in self.tables[:_SHOWN_TABLES]
+        )
+        left_out = len(self.tables) > _SHOWN_TABLES or self.world_size > _SHOWN_RANKS
+        note = f"the first {_SHOWN_TABLES} tables and {_SHOWN_RANKS} ranks" if left_out else ""
+        return grid_html(f"{self!r}: shards by rank", [str(rank) for rank in ranks], rows, note)

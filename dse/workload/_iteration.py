@@ -38,6 +38,9 @@ _FEWEST_SAMPLES = 32
 #: the share of steps inside their intervals (docs/decisions.md).
 _FAST_SIDE = 0.6
 
+#: Durations closer than this share are taken for equal where a random stream is chosen.
+_SAME_DURATION = 1e-4
+
 
 class DurationClass(IntEnum):
     """Kind of model that a duration comes from; errors are shared within a class."""
@@ -213,7 +216,7 @@ class Iteration:
         """Returns durations under errors; shape `(tasks, copies, samples)`."""
         shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
         # Different durations give a different stream: individual errors of two plans differ.
-        own = np.random.default_rng(zlib.crc32(self.duration_s.tobytes()))
+        own = np.random.default_rng(_fingerprint(self.duration_s))
         certain = np.ones(len(self.duration_s))
         for source in self.errors:
             certain -= source.share
@@ -228,3 +231,13 @@ class Iteration:
             drawn *= math.sqrt(0.5) * source.spread[tasks, None]
             factor[tasks] += source.share[tasks, None] * np.exp(drawn)
         return self.duration_s[:, :, None] * factor[:, None, :]
+
+
+def _fingerprint(durations_s: NDArray[np.float64]) -> int:
+    """Returns a number that tells the durations of two steps apart.
+
+    The last bits of a duration differ between versions of libraries and between processors, and
+    another random stream for them would move the ends of an interval by percents.
+    """
+    logarithm = np.log(np.maximum(durations_s, np.finfo(np.float64).tiny))
+    return zlib.crc32(np.round(logarithm / _SAME_DURATION).astype(np.int64).tobytes())

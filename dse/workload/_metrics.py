@@ -215,7 +215,7 @@ MEMORY_HEADROOM = Metric(
 )
 FIT_PROBABILITY = Metric(
     "fit_probability",
-    "Fits with",
+    "Fit probability",
     lambda figures: figures.fit_probability,
     maximize=True,
     unit="%",

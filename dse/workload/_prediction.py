@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from dse._html import fields_html
 from dse.simulate import RankBreakdown
 from dse.workload._programs import IDEAL
 
@@ -161,6 +162,27 @@ class Prediction:
             f"({1e3 * self.iteration_time_p5_s:.4g}–{1e3 * self.iteration_time_p95_s:.4g}), "
             f"{self.throughput_samples_per_s:.4g} samples/s, {state})"
         )
+
+    def _repr_html_(self) -> str:
+        """Shows the figures in a notebook."""
+        known = not math.isnan(self.throughput_samples_per_s)
+        interval = not math.isnan(self.iteration_time_p5_s)
+        low, high = 1e3 * self.iteration_time_p5_s, 1e3 * self.iteration_time_p95_s
+        cost, price = self.cost_usd_per_billion, self.price_usd_per_hour
+        used, usable = self.peak_memory_bytes / _GIB, self.usable_memory_bytes / _GIB
+        rate = f"{self.throughput_samples_per_s:,.0f} samples/s" if known else ""
+        fields = (
+            ("program", f"{self.program}, a lower bound" if self.is_bound else self.program),
+            ("iteration time", f"{1e3 * self.iteration_time_s:.4g} ms"),
+            ("90 % interval", f"{low:.4g} to {high:.4g} ms" if interval else ""),
+            ("throughput", rate),
+            ("bound by", self.bound_text),
+            ("price", "" if price is None else f"{price:,.2f} USD/h {self.rented}".strip()),
+            ("cost", "" if cost is None else f"{cost:.3g} USD per billion {self.counts}"),
+            ("memory", f"{used:.1f} of {usable:.1f} GiB" if self.memory else ""),
+            ("feasible", "yes" if self.feasible else f"no: {self.infeasible_reason}"),
+        )
+        return fields_html("Prediction of one training step", fields)
 
     @property
     def peak_memory_bytes(self) -> float:

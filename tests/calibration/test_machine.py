@@ -201,3 +201,24 @@ def test_without_fits_there_is_still_a_platform(tmp_path):
     platform = write_machine(machine, tmp_path / "here.yaml")
     assert not platform.calibrations
     assert [path.name for path in tmp_path.iterdir()] == ["here.yaml"]
+
+
+def test_lookups_of_fbgemm_stand_beside_those_of_torch():
+    usual = session()
+    # Four tables in a call, each three times as fast as a lookup of torch.
+    calls = tuple(
+        replace(
+            one,
+            op="fbgemm_forward",
+            sizes=(*one.sizes, ("tables", 4.0)),
+            time_s=4.0 * one.time_s / 3.0,
+        )
+        for one in usual.kernels
+        if one.op == "embedding_forward"
+    )
+    device = fit_machine("here", replace(usual, kernels=(*usual.kernels, *calls)), 2)
+    torch, fbgemm = (one for one in device.kernels if one.op == "embedding_forward")
+    assert (torch.implementation, fbgemm.implementation) == ("", "fbgemm")
+    sizes = {name: np.array([1e4]) for name in (one.name for one in torch.sizes)}
+    ratio = float(torch.ratio(sizes).factor[0] / fbgemm.ratio(sizes).factor[0])
+    assert ratio == pytest.approx(3.0, rel=0.1)

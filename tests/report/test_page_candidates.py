@@ -8,8 +8,10 @@ import pytest
 
 from dse.report import build_view, write_report
 from dse.search import recommended_trial
-from tests.report.test_page import Opened, browser, pytestmark  # noqa: F401
+from tests.report.browser import Opened
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +25,27 @@ def result(request):
     return study_of(request.param).result
 
 
-@pytest.fixture
-def opened(request, result, browser: Browser, tmp_path: Path) -> Iterator[Opened]:  # noqa: F811
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def tab(result, browser: Browser, tmp_path_factory) -> Iterator[Opened]:
+    """One tab for the tests of a study."""
+    path: Path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(result, path)
     seen = Opened(browser, path.as_uri())
     yield seen
     seen.context.close()
-    assert seen.complaints == []
+
+
+@pytest.fixture
+def opened(tab: Opened) -> Iterator[Opened]:
+    """The page as it opens."""
+    tab.go(tab.page.url.split("#")[0])
+    yield tab
+    complaints, tab.complaints = tab.complaints, []
+    assert complaints == []
+
+
+#: The line through the front in the two objectives of the axes.
+BEST = "best in these two objectives"
 
 
 def traces_of(opened: Opened, plot: str) -> list[dict[str, object]]:
@@ -50,16 +65,13 @@ def test_switches_of_the_front(opened, result):
     marks = [
         trace
         for trace in traces_of(opened, "scatter")
-        if trace["name"] not in ("not feasible", "90 % interval", "front in these two")
+        if trace["name"] not in ("not feasible", "90 % interval", BEST)
     ]
     assert sum(trace["count"] for trace in marks) == feasible
     assert any(trace["bars"] for trace in traces_of(opened, "scatter"))
-    opened.page.uncheck("#show-dominated")
-    opened.page.uncheck("#show-intervals")
-    opened.page.uncheck("#show-infeasible")
+    opened.page.check("#only-front")
     traces = traces_of(opened, "scatter")
-    assert not any(trace["bars"] for trace in traces)
-    marks = [trace for trace in traces if trace["name"] != "front in these two"]
+    marks = [trace for trace in traces if trace["name"] not in ("90 % interval", BEST)]
     assert sum(trace["count"] for trace in marks) == front
     opened.page.select_option("#axis-z", "0")
     assert sum(trace["scale"] for trace in traces_of(opened, "scatter")) == 1
@@ -103,18 +115,80 @@ def test_side_by_side(opened, result):
     first, second = (record.number for record in result.front[:2])
     page.select_option("#side-a", str(first))
     page.select_option("#side-b", str(first))
-    apart = opened.texts("#sides-table tbody tr td:last-child")
-    assert set(apart) <= {"equal", "none"}
-    assert page.locator("#sides-table tbody tr.same").count() == len(apart)
+    assert opened.texts("#sides-table tbody tr") == []
     page.select_option("#side-b", str(second))
     figures = build_view(result).figures
     values = dict(figures.values)
-    rows = opened.texts("#sides-table tbody tr td:last-child")
-    for shown, before, after in zip(rows, values[first], values[second], strict=False):
+    rows = dict(
+        row.split("\t")[:: row.count("\t")] for row in opened.texts("#sides-table tbody tr")
+    )
+    equal = page.locator("#sides-equal").inner_text()
+    for figure, before, after in zip(figures.figures, values[first], values[second], strict=True):
+        if before == after:
+            assert before is None or figure.noun in equal
+            continue
         change = 100 * (after / before - 1)
         sign = "+" if after > before else "−"
-        assert shown == ("equal" if after == before else f"{sign}{abs(change):.1f} %")
+        assert rows[figure.title] == f"{sign}{abs(change):.1f} %"
     assert [trace["count"] for trace in traces_of(opened, "sides")] == [2] * 4
+
+
+def test_axes_are_labelled(opened, result):
+    opened.see_all()
+    titles = opened.page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".plot.js-plotly-plot")]
+          .map(p => [p.id, ["xaxis", "yaxis"].map(a => p._fullLayout[a].title.text)]))"""
+    )
+    throughput, cost = build_view(result).axes
+    assert titles["scatter"] == [cost.title, throughput.title]
+    assert all(any(pair) for pair in titles.values())
+    # Logarithmic axes have their values written out: 1, 2, 5, 10, 20, 50 …
+    assert opened.page.locator("#scaling").evaluate("p => p.layout.yaxis.type") == "log"
+    labels = opened.page.locator("#scaling .ytick text").all_text_contents()
+    marks = [float(label.replace(",", "")) for label in labels]
+    assert len(marks) > 1
+    assert marks == sorted(set(marks))
+    assert {f"{mark:e}".split("e")[0].rstrip("0.") for mark in marks} <= {
+        *("1", "1.5", "2", "3", "4", "5", "7")
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"viewport": {"width": 1400, "height": 900}},
+        {"viewport": {"width": 420, "height": 860}, "has_touch": True, "is_mobile": True},
+    ],
+    ids=["wide", "phone"],
+)
+def test_nothing_overlaps_or_is_cut_off(browser, opened, options):
+    seen = Opened(browser, opened.page.url, **options)
+    seen.see_all()
+    problems = seen.problems()
+    faint = seen.faint()
+    short = seen.page.evaluate(
+        """() => [...document.querySelectorAll("button, select, summary, nav a")]
+          .filter(e => matchMedia("(pointer: coarse)").matches && e.checkVisibility())
+          .filter(e => e.getBoundingClientRect().height < 43.5 && !e.closest("table"))
+          .map(e => e.outerHTML.slice(0, 80))"""
+    )
+    cut = seen.page.locator("#front-table").evaluate(
+        "table => innerWidth > 1000 && table.scrollWidth > table.closest('.scroll').clientWidth"
+    )
+    seen.context.close()
+    assert problems == []
+    assert faint == []
+    assert short == []
+    assert not cut
+    assert seen.complaints == []
+
+
+def test_nothing_overlaps_on_paper(opened):
+    opened.print_preview()
+    problems = opened.problems()
+    opened.page.emulate_media(media="screen")
+    opened.page.set_viewport_size({"width": 1400, "height": 900})
+    assert problems == []
 
 
 @pytest.mark.parametrize("result", [SPACE], indirect=True, ids=["dlrm"])

@@ -19,9 +19,7 @@ from dse.model import (
 )
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, column_widths
 from dse.validation import Candidate, TrainerOptions, TrainingResult, local_batch
-from dse.validation.dlrm import make_network
-from dse.validation.trainer.reference._layout import PlanLayout
-from dse.validation.trainer.reference._tables import initial_weights
+from dse.validation.dlrm import fill_initial_weights, make_network
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime
 from tests.conftest import make_cluster
 
@@ -81,12 +79,10 @@ def trained_by_hand(one: Candidate, steps: int) -> TrainingResult:
     import torch
 
     what, plan = one.model, one.plan
-    alone = candidate("alone", what, 1, [(ShardingType.TABLE_WISE, (0,))] * len(what.tables))
-    shards = PlanLayout(alone).shards[0]
-    weights = [
-        initial_weights(torch, what.tables[shard.table], shard, OPTIONS.seed, torch.float64, "cpu")
-        for shard in shards
-    ]
+    weights = []
+    for number, own in enumerate(what.tables):
+        weights.append(torch.empty((own.rows, own.dim), dtype=torch.float64))
+        fill_initial_weights(torch, own, number, OPTIONS.seed, weights[-1])
     network = make_network(torch, what, OPTIONS.seed, torch.float64, "cpu")
     dense = list(network.parameters())
     kind = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}

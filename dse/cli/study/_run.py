@@ -10,7 +10,7 @@ import typer
 
 from dse.cli._complete import spaces
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, SetOption
+from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,12 @@ def run_command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Study folder; results/<name> by default."),
+        typer.Option(
+            "--out",
+            parser=folder_of,
+            metavar="DIR",
+            help="Study folder; results/<name> by default.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")

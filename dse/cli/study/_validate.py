@@ -22,7 +22,9 @@ def validate_command(
     ] = 0,
     trainer: Annotated[
         str | None,
-        typer.Option("--trainer", metavar="NAME", help="What trains: reference for DLRMs."),
+        typer.Option(
+            "--trainer", metavar="NAME", help="What trains: reference or torchrec for DLRMs."
+        ),
     ] = None,
     device: Annotated[
         DeviceName | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument
+from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument, folder_of
 
 if TYPE_CHECKING:
     from dse._terminal import Console
@@ -32,6 +32,7 @@ def whatif_command(
         Path | None,
         typer.Option(
             "--out",
+            parser=folder_of,
             metavar="DIR",
             help="Write the changed study with its report into a new folder.",
         ),

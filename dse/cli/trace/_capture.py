@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JsonOption, quantity
+from dse.cli._options import JsonOption, folder_of, quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ def capture_command(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder of the traces; new or empty.")
+        Path,
+        typer.Option(
+            "--out", parser=folder_of, metavar="DIR", help="Folder of the traces; new or empty."
+        ),
     ],
     steps: Annotated[
         int, typer.Option("--steps", metavar="N", min=1, help="Iterations to record.")

@@ -7,6 +7,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from dse._html import fields_html
 from dse._suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import (
@@ -80,6 +81,14 @@ class Platform:
             f"{pod}links={[link.name for link in self.links]}, "
             f"networks={[network.name for network in self.networks]})"
         )
+
+    def _repr_html_(self) -> str:
+        """Shows every figure with its origin in a notebook."""
+        fitted = [fact for fact in self.facts if fact.quantity.startswith("calibration.")]
+        given = (fact for fact in self.facts if fact not in fitted)
+        shown = [(fact.quantity, f"{fact.value} ({fact.origin})") for fact in given]
+        models = f"{len(fitted)}, with their errors in `dse doctor --platform`" if fitted else ""
+        return fields_html(f"{self.name}: {self.description}", [*shown, ("fitted models", models)])
 
     def cluster(
         self,

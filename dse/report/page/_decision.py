@@ -1,4 +1,4 @@
-"""Answer of a study: what to take, the fastest and the cheapest, and how far it is proven."""
+"""Answer of a study: best value, fastest and cheapest, and how far the front is proven."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from dse.report._decision import certificate_words, decision_entries, gap_words
 from dse.search import conclude, decide
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from dse.report._decision import DecisionEntry
     from dse.search import StudyResult
 
-_TITLES = {"take": "Take", "fastest": "Fastest", "cheapest": "Cheapest"}
+#: Without prices nothing says what the best value is.
+_TITLES = {"take": "Recommended", "fastest": "Fastest", "cheapest": "Cheapest"}
+_BEST_VALUE = "Best value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +25,25 @@ class CardView:
 
     Attributes:
         number: Trial number.
-        title: What it is, such as ``Take`` or ``Fastest``.
-        also: What else it is, such as ``also the fastest``; may be empty.
-        setting: Machines, set-up, program and batch.
+        title: What it is, such as ``Best value`` or ``Fastest``.
+        also: What else it is, such as ``the fastest``; may be empty.
+        machines: Ranks, platform and network.
+        setup: Everything else that was chosen: parallelism, program, batch.
         speed: Throughput, or the time of a step.
+        interval: Its 90 % interval in the unit of `speed`; empty without one.
         facts: Labelled figures.
+        has_plan: Whether its details hold a sharding plan.
     """
 
     number: int
     title: str
     also: str
-    setting: str
+    machines: str
+    setup: str
     speed: str
+    interval: str
     facts: tuple[tuple[str, str], ...]
+    has_plan: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +68,37 @@ def decision_view(study: StudyResult) -> DecisionView:
         return DecisionView((), conclude(study), "")
     gap = decision.take.plan_gap
     rule = decision.rule + ("" if gap is None else f". Its plan is {gap_words(gap)}")
+    planned = {
+        record.number
+        for record in study.front
+        if record.configuration is not None and record.configuration.plan is not None
+    }
     return DecisionView(
-        tuple(_card(entry) for entry in decision_entries(decision)),
+        tuple(_card(entry, planned) for entry in decision_entries(decision)),
         rule,
         certificate_words(study),
     )
 
 
-def _card(entry: DecisionEntry) -> CardView:
+def _card(entry: DecisionEntry, planned: Collection[int]) -> CardView:
     choice = entry.choice
     facts = (
-        ("90 % interval", entry.interval),
         ("Price", entry.price),
         ("Cost", entry.cost),
         ("Bound by", choice.bound_by),
         ("Twice the ranks", entry.doubling),
     )
+    title = _TITLES[entry.role]
+    if entry.role == "take" and entry.cost:
+        title = _BEST_VALUE
     return CardView(
         number=choice.number,
-        title=_TITLES[entry.role],
+        title=title,
         also=" and ".join(f"the {role}" for role in entry.also),
-        setting=entry.setting,
+        machines=choice.machines,
+        setup=entry.setup,
         speed=entry.speed,
+        interval=entry.interval,
         facts=tuple((label, text) for label, text in facts if text),
+        has_plan=choice.number in planned,
     )

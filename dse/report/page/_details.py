@@ -14,7 +14,6 @@ from dse.report.console import duration, interval, percent, probability
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
 from dse.workload import program_label, workload_kind
-from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from dse.search import StudyResult, StudyTrace, TrialRecord
@@ -131,7 +130,7 @@ def detail_of(record: TrialRecord) -> DetailView | None:
         *_figures(prediction),
         *_plan_rows(record),
     )
-    found = prediction_detail(record.number, (*summary, *_parameters(record)), prediction)
+    found = prediction_detail(record.number, summary, prediction)
     if configuration.plan is None:
         return found
     return replace(found, tables=_tables(configuration.plan))
@@ -245,18 +244,6 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
     if record.plan_gap is not None:
         rows.append(("Plan", f"{gap_words(record.plan_gap)} plan under this model"))
     return rows
-
-
-def _parameters(record: TrialRecord) -> list[tuple[str, str]]:
-    # The figures of a prediction name the program and the network that was taken.
-    told = ["program"]
-    if record.prediction is not None and record.prediction.network:
-        told.append("network")
-    return [
-        (name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
-        for name, value in record.parameters
-        if not name.startswith(PLACEMENT_PREFIX) and name not in told
-    ]
 
 
 def _throughput(prediction: Prediction) -> str:

@@ -21,10 +21,14 @@ class FigureView:
 
     Attributes:
         title: Name with unit.
+        noun: Name inside a sentence.
+        unit: Unit; may be empty.
         digits: Decimal places.
     """
 
     title: str
+    noun: str
+    unit: str
     digits: int
 
 
@@ -65,10 +69,17 @@ def figures_view(
         if name not in parameters and any(name in values for _, values, _ in known)
     ]
     has_memory = any(gib is not None for _, _, gib in known)
-    memory = [FigureView("Memory of the fullest rank (GiB)", 2)] if has_memory else []
+    memory = (
+        [FigureView("Memory of the fullest rank (GiB)", "memory of the fullest rank", "GiB", 2)]
+        if has_memory
+        else []
+    )
     return FiguresView(
         (
-            *(FigureView(metric.title_with_unit, metric.digits) for metric in metrics),
+            *(
+                FigureView(metric.title_with_unit, metric.noun, metric.unit, metric.digits)
+                for metric in metrics
+            ),
             *memory,
         ),
         tuple(

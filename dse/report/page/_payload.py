@@ -7,12 +7,15 @@ from dataclasses import asdict, fields, is_dataclass
 import gzip
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.report.page._view import ReportView
+
+_BACKTICKS = re.compile(r"`([^`\n]+)`")
 
 
 def rounded(value: float, digits: int = 6) -> float:
@@ -23,6 +26,11 @@ def rounded(value: float, digits: int = 6) -> float:
 def finite(value: float) -> float | None:
     """Rounds to six significant digits; returns None for NaN and infinities, unknown to JSON."""
     return rounded(value) if math.isfinite(value) else None
+
+
+def quoted(text: str) -> str:
+    """Returns text with the quotation marks of prose around what a terminal has in backticks."""
+    return _BACKTICKS.sub("“\\1”", text)
 
 
 def view_document(view: ReportView) -> dict[str, Any]:

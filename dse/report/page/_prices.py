@@ -86,7 +86,7 @@ def prices_view(study: StudyResult) -> PricesView:
     if warnings:
         warnings.append(
             "Look them up before you decide, and score the study again with "
-            "`dse whatif STUDY_DIR --set NAME.price=…USD/h`."
+            "“dse whatif STUDY_DIR --set NAME.price=…USD/h”."
         )
     return PricesView(
         prices,

@@ -156,7 +156,7 @@ def timeline_view(study: StudyResult) -> TimelineView:
     elif study.trace is not None:
         note = (
             "A study of a captured trace does not keep the trace; "
-            "`dse trace whatif TRACE --timeline FILE` writes the time line of a changed step."
+            "“dse trace whatif TRACE --timeline FILE” writes the time line of a changed step."
         )
     else:
         try:

@@ -47,6 +47,8 @@ class TornadoAxisView:
 
     Attributes:
         title: The metric with its unit.
+        noun: Its name inside a sentence.
+        unit: Its unit; may be empty.
         maximize: Whether more of it is better.
         digits: Decimal places of values.
         base: The candidate's own value in shown units.
@@ -54,6 +56,8 @@ class TornadoAxisView:
     """
 
     title: str
+    noun: str
+    unit: str
     maximize: bool
     digits: int
     base: float
@@ -90,7 +94,7 @@ def tornado_view(study: StudyResult, number: int | None) -> TornadoView:
             number,
             (),
             "A study of a captured trace does not keep the trace, so single inputs cannot be "
-            "changed here; `dse trace whatif TRACE` changes them.",
+            "changed here; “dse trace whatif TRACE” changes them.",
         )
     try:
         bars = sensitivity(study, first.number, step=STEP)
@@ -138,6 +142,8 @@ def _axis(
     views.sort(key=lambda view: min(0.0, *view.changes) - max(0.0, *view.changes))
     return TornadoAxisView(
         metric.title_with_unit,
+        metric.noun,
+        metric.unit,
         maximize,
         metric.digits,
         _rounded(base * metric.scale),

@@ -24,7 +24,7 @@ from dse.report.page._details import (
 )
 from dse.report.page._figures import figures_view
 from dse.report.page._front import front_view
-from dse.report.page._payload import finite
+from dse.report.page._payload import finite, quoted
 from dse.report.page._scaling import scaling_view
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
@@ -62,12 +62,16 @@ class AxisView:
 
     Attributes:
         title: Name with unit.
+        noun: Name inside a sentence.
+        unit: Unit; may be empty.
         maximize: Direction.
         scale: Factor from SI to the shown unit.
         digits: Decimal places.
     """
 
     title: str
+    noun: str
+    unit: str
     maximize: bool
     scale: float
     digits: int
@@ -179,7 +183,9 @@ def build_view(study: StudyResult) -> ReportView:
             if record.prediction is not None and record.prediction.bound_text
         ),
         axes=tuple(
-            AxisView(form.title_with_unit, axis.maximize, form.scale, form.digits)
+            AxisView(
+                form.title_with_unit, form.noun, form.unit, axis.maximize, form.scale, form.digits
+            )
             for axis in study.objectives
             for form in (formats[axis.metric],)
         ),
@@ -189,7 +195,7 @@ def build_view(study: StudyResult) -> ReportView:
         trials=tuple(_trial(study, record, group, formats) for record in study.records),
         details=details,
         reasons=tuple(
-            (group.example, group.status.value, group.count)
+            (quoted(group.example), group.status.value, group.count)
             for group in group_reasons(study.records)[:_MAX_REASONS]
         ),
         counts=tuple((status.value, counts[status]) for status in TrialStatus),
@@ -262,7 +268,7 @@ def _trial(
             program_label(str(value)) if name == "program" else value
             for name, value in _shown_parameters(record)
         ),
-        reason=record.reason,
+        reason=quoted(record.reason),
         speedup=_speedup(record),
     )
 

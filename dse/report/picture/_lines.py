@@ -38,12 +38,14 @@ class Line:
         points: Places on both axes.
         band: Outline of an area in its colour; empty without one.
         dashed: Whether it is dashed.
+        dots: Whether its points are drawn in place of a line.
     """
 
     name: str
     points: Sequence[tuple[float, float]]
     band: Sequence[tuple[float, float]] = ()
     dashed: bool = False
+    dots: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class _Drawn:
     path: str
     band: str
     dash: str
+    dots: Sequence[tuple[float, float]]
     legend_x: float
     legend_y: int
 
@@ -120,9 +123,10 @@ def lines_svg(frame: Frame, lines: Sequence[Line]) -> str:
             _Drawn(
                 name=line.name,
                 colour=_COLOURS[max(colour, 0) % len(_COLOURS)],
-                path=joined(line.points),
+                path="" if line.dots else joined(line.points),
                 band=f"{joined(line.band)}Z" if line.band else "",
                 dash="5 4" if line.dashed else "",
+                dots=[(x_px(x), y_px(y)) for x, y in line.points] if line.dots else (),
                 legend_x=legend_x,
                 legend_y=legend_y,
             )

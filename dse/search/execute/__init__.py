@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dse.search.execute._executor import Executor, SerialExecutor, check_executor, make_executor
+from dse.search.execute._executor import (
+    Executor,
+    SerialExecutor,
+    check_executor,
+    make_executor,
+    useful_jobs,
+)
 from dse.search.execute._failures import FailureWatch, failures_text
 from dse.search.execute._process import ProcessExecutor
 from dse.search.execute._ray import RayExecutor
@@ -16,4 +22,5 @@ __all__ = [
     "check_executor",
     "failures_text",
     "make_executor",
+    "useful_jobs",
 ]

@@ -7,6 +7,8 @@ back differs. One process proposes; executors only evaluate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+import logging
+import os
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
 
+
+_LOGGER = logging.getLogger("dse.search")
 
 #: Executors by their names on the command line.
 EXECUTORS = ("process", "serial", "ray")
@@ -46,6 +50,31 @@ def check_executor(name: str, jobs: int, address: str) -> None:
         require_ray()
     elif address:
         raise ConfigError(f"--address {address}: only --executor ray takes an address")
+
+
+def useful_jobs(name: str, jobs: int, address: str, at_once: int) -> int:
+    """Returns how many workers to start; logs a warning if that is less than wanted.
+
+    More workers than configurations at once have nothing to do, and evaluations use a core each.
+
+    Args:
+        name: One of :data:`EXECUTORS`.
+        jobs: Number of workers that is wanted.
+        address: Of a Ray cluster, whose cores are not known here; empty for a local Ray.
+        at_once: Configurations that are evaluated at the same time.
+    """
+    if name == "serial":
+        return jobs
+    limit, reason = at_once, "configurations are evaluated at once"
+    cluster = name == "ray" and (address or os.environ.get("RAY_ADDRESS", "")) not in ("", "local")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if not cluster and cores is not None and cores < limit:
+        limit, reason = cores, "cores are here"
+    if jobs > limit:
+        _LOGGER.warning(
+            "--jobs %d: only %d workers start, since %d %s", jobs, limit, limit, reason
+        )
+    return min(jobs, limit)
 
 
 def make_executor(name: str, context: EvaluationContext, jobs: int, address: str = "") -> Executor:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dse._reading import path_exists
 from dse.errors import StudyError
 from dse.search._directory import StudyDirectory
 from dse.search._load import load_study
@@ -42,7 +43,7 @@ def write_revision(
         StudyError: The folder holds a study already, or cannot be written.
     """
     directory = StudyDirectory(Path(out))
-    if directory.root.exists() and not directory.root.is_dir():
+    if path_exists(directory.root) and not directory.root.is_dir():
         raise StudyError(f"{out} is a file; --out needs a folder")
     with lock_folder(directory.root):
         if directory.header.exists() or directory.journal.exists():

@@ -131,6 +131,7 @@ class DlrmWorkload(ModelWorkload):
         name = self.program_name(parameters)
         program = DLRM_PROGRAMS[name]
         alone = cluster.world_size == 1
+        software = program.software_for(precision, on_cpu=cluster.device.kind == "cpu")
         problem = make_problem(
             stored_model(
                 self.model,
@@ -140,7 +141,7 @@ class DlrmWorkload(ModelWorkload):
             _sharding_group(cluster, parameters, program),
             _global_batch_size(parameters),
             precision,
-            _overridden(program, program.software_for(precision), parameters, alone),
+            _overridden(program, software, parameters, alone),
             host_profile,
             _weight_sync(parameters),
         )

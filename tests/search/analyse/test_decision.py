@@ -11,6 +11,7 @@ from dse.search import TrialStatus, conclude, decide, load_study, recommended_tr
 from dse.search.analyse._decision import below_chord
 from dse.search.space import Constraint
 from tests.search.analyse.studies import COST, MEMORY, SPEED, study_of_trials, trial
+from tests.search.files import without_checksums
 from tests.search.revise.studies import SPACE, study_of
 
 
@@ -152,7 +153,7 @@ def test_distance_from_the_chord(swap):
 def test_studies_of_former_versions_load_and_decide(tmp_path):
     study = study_of(SPACE)
     for name in ("journal.log", "study.yaml"):
-        text = (study.directory.root / name).read_text()
+        text = without_checksums((study.directory.root / name).read_bytes()).decode()
         for field in ('"equal_count":0,', ',"equal_count":0', ',"equal_because":[]'):
             text = text.replace(field, "")
         (tmp_path / name).write_text(text)

@@ -17,6 +17,7 @@ from dse.validation import ValidateOptions, validate_study
 from dse.validation.study._choose import choose, feasible_trials
 from dse.validation.study._options import chosen_mode, predicting_platform
 from dse.validation.study.runs._dlrm import DlrmRuns
+from dse.validation.trainer.torchrec import TorchRecTrainer
 from dse.workload import predict_job
 from tests.validation.studies import Oracle, make_study
 
@@ -281,3 +282,31 @@ def test_the_folder_keeps_a_validation(oracle, tmp_path):
     study.directory.validation.write_text(text.replace('"success"', '"succes"'))
     with pytest.raises(ConfigError, match=r"validation\.json"):
         load_study(study.directory.root)
+
+
+def test_a_trainer_that_is_missing_is_replaced(study, oracle, monkeypatch):
+    monkeypatch.setattr(TorchRecTrainer, "missing", lambda _: "torchrec")
+    asked = oracle().asked
+    found = validate_study(study.result, replace(OPTIONS, trainer="torchrec"))
+    assert asked[0][1]["trainer"] == found.setting.trainer == "reference"
+    assert "torchrec" in found.setting.words[0]
+    with pytest.raises(ConfigError, match="trainer `nobody`"):
+        validate_study(study.result, replace(OPTIONS, trainer="nobody"))
+
+
+def test_every_trainer_has_factors_of_its_own(study, oracle, monkeypatch):
+    monkeypatch.setattr(TorchRecTrainer, "missing", lambda _: "")
+    asked = oracle().asked
+    first = validate_study(study.result, OPTIONS)
+    validated = replace(study.result, validation=first)
+    found = validate_study(validated, replace(OPTIONS, trainer="torchrec"))
+    assert [one.trainer for one in found.factors] == ["torchrec", "reference"]
+    candidates, how = asked[1]
+    assert how["trainer"] == found.setting.trainer == "torchrec"
+    for one in candidates:
+        assert one.problem.software.host_operators.batch > 0
+    # Row-wise tables run as TorchRec cuts them.
+    kinds = {table.sharding_type.value for one in candidates for table in one.plan.tables}
+    assert kinds <= {"table_wise", "row_wise", "data_parallel"}
+    with pytest.raises(ConfigError, match="by the trainer `torchrec` yet"):
+        validate_study(validated, replace(OPTIONS, trainer="torchrec", calibrated=True))

@@ -34,7 +34,7 @@ class Trained:
         trainer, case = TRAINERS[name], case_of(name)
         checked = checked_together(trainer, case.candidates, "cpu")
         self.names = [one.name for one in checked]
-        with_ranks(self.drive, trainer, checked, OPTIONS, "cpu", 1, 120.0)
+        with_ranks(self.drive, trainer, checked, OPTIONS, "cpu", 1, 300.0)
 
     def drive(self, group):
         numbers = range(len(self.names))

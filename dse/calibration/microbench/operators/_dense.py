@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dse._torch import load_torch
 from dse.calibration.microbench.operators._embedding import embedding_backward, embedding_forward
+from dse.calibration.microbench.operators._fbgemm import fbgemm_backward, fbgemm_forward
 from dse.errors import CalibrationError
 from dse.machine import Precision
 
@@ -218,6 +219,8 @@ KERNELS: dict[str, KernelFactory] = {
     "gemm": _gemm,
     "embedding_forward": embedding_forward,
     "embedding_backward": embedding_backward,
+    "fbgemm_forward": fbgemm_forward,
+    "fbgemm_backward": fbgemm_backward,
     "elementwise": _elementwise,
     "concat": _concat,
     "layer_norm": _layer_norm,

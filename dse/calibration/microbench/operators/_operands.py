@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from dse.calibration.microbench.plan._points import KernelPoint
 
 #: Operators whose operands other tables have evicted from the caches before each call.
-_COLD_OPERATORS = frozenset({"embedding_forward", "embedding_backward"})
+_COLD_OPERATORS = frozenset(
+    {"embedding_forward", "embedding_backward", "fbgemm_forward", "fbgemm_backward"}
+)
 
 #: Size of a last-level cache that the system does not report.
 _ASSUMED_CACHE_BYTES = 2**25

@@ -129,7 +129,7 @@ def make_plan(
         threads: Threads that one rank computes with on the host. One rank of a CPU platform is
             a process with ``cores // local_ranks`` threads, see :func:`default_threads`.
         seed: Seed of the design and of the operands.
-        operators: Names of the operators; all of them by default.
+        operators: Names of the operators; by default all that are installed.
         points: Points of an operator of weight 1, fit and held out together.
         limits: What a point may cost; the device's by default.
         precisions: Those that operators are measured in where they can be; by default all on a
@@ -148,7 +148,9 @@ def make_plan(
         raise CalibrationError(f"unknown backend `{backend}`; expected gloo or nccl")
     if backend == "nccl" and device == "cpu":
         raise CalibrationError("nccl needs GPUs; use gloo with the cpu")
-    names = tuple(OPERATORS) if operators is None else tuple(operators)
+    names = tuple(name for name, spec in OPERATORS.items() if spec.measured_on(device))
+    if operators is not None:
+        names = tuple(operators)
     unknown = [name for name in names if name not in OPERATORS]
     if unknown:
         raise CalibrationError(

@@ -7,6 +7,7 @@ derived from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 import math
 from typing import TYPE_CHECKING
 
@@ -110,12 +111,19 @@ class OperatorSpec:
         weight: Points for each point of an operator of weight 1; more sizes need more points.
         precisions: Precisions it can be measured in, all of them on a GPU; on a CPU it is fp32
             unless others are requested.
+        package: Module that it belongs to, which is measured on CPUs and where it is installed;
+            empty for torch.
     """
 
     axes: tuple[Axis, ...]
     work: Callable[[Mapping[str, float]], Work]
     weight: int = 1
     precisions: tuple[Precision, ...] = (Precision.FP32,)
+    package: str = ""
+
+    def measured_on(self, device: str) -> bool:
+        """Returns whether it is measured on a device of this machine unless it is asked for."""
+        return not self.package or (device == "cpu" and find_spec(self.package) is not None)
 
 
 def _gemm(size: Mapping[str, float]) -> Work:
@@ -145,6 +153,15 @@ def _embedding_forward(size: Mapping[str, float]) -> Work:
 def _embedding_backward(size: Mapping[str, float]) -> Work:
     # Gradient rows, their coalesced copy, the update of the table.
     return _embedding(size, passes=3)
+
+
+def _fbgemm(size: Mapping[str, float]) -> Work:
+    one, count = _embedding(size, passes=2), size["tables"]
+    return Work(
+        traffic_bytes=count * one.traffic_bytes,
+        accesses=count * one.accesses,
+        memory_bytes=count * one.memory_bytes,
+    )
 
 
 def _elementwise(size: Mapping[str, float]) -> Work:
@@ -196,6 +213,7 @@ _EMBEDDING_AXES = (
     Axis("alpha", choices=(0.0, 0.0, 0.0, 0.6, 0.75, 0.9, 1.05, 1.2)),
     Axis("value_bytes", choices=(4,)),
 )
+_FBGEMM_AXES = (*_EMBEDDING_AXES, Axis("tables", choices=(4,)))
 _MATRIX_AXES = (Axis("rows", 16, 262_144), Axis("columns", 4, 8_192))
 _COPY_AXES = (Axis("size_bytes", 1_024, 2**29, multiple=4),)
 
@@ -209,6 +227,8 @@ OPERATORS: dict[str, OperatorSpec] = {
     ),
     "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
     "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
+    "fbgemm_forward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
+    "fbgemm_backward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
     "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
     "concat": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
     "layer_norm": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),

@@ -169,6 +169,7 @@ def embedding_work(
     shape: EmbeddingShape,
     indices: IndexStatistics,
     spread: float = HEURISTIC_SPREAD,
+    implementation: str = "",
 ) -> EmbeddingWork:
     """Returns the bytes that lookup and update of one shard of a table move.
 
@@ -177,11 +178,13 @@ def embedding_work(
         shape: What is looked up.
         indices: How rows are drawn.
         spread: Of the kernels on a GPU without a calibration.
+        implementation: Library whose kernels a CPU uses; those of torch where its own were not
+            measured.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
         return EmbeddingWork(0.0, 0.0, 0.0, 0.0)
     if device.kind == "cpu":
-        return _framework_work(device, shape, indices)
+        return _framework_work(device, shape, indices, implementation)
     traffic = embedding_traffic(device, shape, indices)
     update_bytes = (
         2.0
@@ -204,13 +207,17 @@ def embedding_work(
 
 
 def _framework_work(
-    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics, implementation: str
 ) -> EmbeddingWork:
     """As `embedding_work`, by the operators of a framework on a CPU."""
     unique_rows = _unique_rows(shape, indices)
     sizes = embedding_sizes(shape, unique_rows)
-    forward, forward_spread = _learned(device, "embedding_forward", sizes, HEURISTIC_SPREAD)
-    backward, backward_spread = _learned(device, "embedding_backward", sizes, HEURISTIC_SPREAD)
+    forward, forward_spread = _learned(
+        device, "embedding_forward", sizes, HEURISTIC_SPREAD, implementation
+    )
+    backward, backward_spread = _learned(
+        device, "embedding_backward", sizes, HEURISTIC_SPREAD, implementation
+    )
     return EmbeddingWork(
         forward_memory_bytes=forward * cpu_lookup_bytes(shape),
         forward_cache_bytes=0.0,
@@ -329,10 +336,14 @@ def embedding_time_s(
 
 
 def _learned(
-    device: DeviceSpec, op: str, sizes: Mapping[str, float], spread: float
+    device: DeviceSpec,
+    op: str,
+    sizes: Mapping[str, float],
+    spread: float,
+    implementation: str = "",
 ) -> tuple[float, float]:
     """Factor on the busy time of one shard, and the spread of what comes out."""
-    calibration = device.calibration(op)
+    calibration = device.calibration(op, implementation=implementation) or device.calibration(op)
     if calibration is None:
         return 1.0, spread
     ratio = calibration.ratio({name: np.array([sizes[name]]) for name in sizes})

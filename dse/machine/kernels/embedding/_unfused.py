@@ -64,6 +64,7 @@ class EmbeddingKernels:
             of an update: sort, segments, their offsets.
         spread: Standard deviation of the logarithm of actual over expected time of lookups and
             updates on a GPU without a calibration.
+        implementation: Library of the kernels, as calibrations of CPUs name it; empty for torch.
     """
 
     fused: bool = True
@@ -79,6 +80,7 @@ class EmbeddingKernels:
     routed_index_bytes: float = 0.0
     update_floor_kernels: float = float(UPDATE_LAUNCHES)
     spread: float = HEURISTIC_SPREAD
+    implementation: str = ""
 
     def update_launches(self, device: DeviceSpec) -> float:
         """Returns the shortest kernels that take as long as an update of next to nothing."""
@@ -88,7 +90,9 @@ class EmbeddingKernels:
 #: FBGEMM's table-batched kernels. Index bytes and shortest kernels are fitted on times of updates
 #: with rows in host memory on an H100, which the reading of rows does not hide; the spread is that
 #: of rows of the same tables that were left out (docs/accuracy.md).
-FBGEMM = EmbeddingKernels(index_bytes=410.0, update_floor_kernels=90.0, spread=0.2)
+FBGEMM = EmbeddingKernels(
+    index_bytes=410.0, update_floor_kernels=90.0, spread=0.2, implementation="fbgemm"
+)
 
 #: Share of the kernels for each feature that is in the forward pass.
 _FORWARD_SHARE = 1.0 / 3.0
@@ -116,7 +120,7 @@ def unfused_embedding_work(
         routed_lookups: Lookups of a table whose rows are cut that this rank sorts by the rank that
             holds the row.
     """
-    work = embedding_work(device, shape, indices, kernels.spread)
+    work = embedding_work(device, shape, indices, kernels.spread, kernels.implementation)
     if kernels.one_table_at_a_time:
         work = _alone(device, work, kernels.update_launches(device))
     if shape.bags <= 0 or shape.lookups <= 0:
@@ -130,7 +134,9 @@ def unfused_embedding_work(
     index_bytes = kernels.joined_index_bytes if received else 0.0
     forward_bytes += shape.lookups * index_bytes / _STREAM_EFFICIENCY
     forward_bytes += routed_lookups * kernels.routed_index_bytes / _STREAM_EFFICIENCY
-    backward_bytes = index_order_bytes(device, shape, kernels)
+    # What was measured on a CPU orders its indices, too.
+    measured = device.kind == "cpu" and _measures(device, kernels.implementation)
+    backward_bytes = 0.0 if measured else index_order_bytes(device, shape, kernels)
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
     hot_draws = shape.lookups * _top_share(indices, shape.rows)
     backward_bytes += hot_draws * kernels.hot_row_s * bandwidth
@@ -159,6 +165,12 @@ def index_order_bytes(
     instructions_s = kernels.index_unit_s / device.compute_units
     moved = kernels.index_bytes / _STREAM_EFFICIENCY
     return shape.lookups * (moved + instructions_s * device.memory_bandwidth_bytes_per_s)
+
+
+def _measures(device: DeviceSpec, implementation: str) -> bool:
+    """Returns whether a device has its own calibration of a library's updates."""
+    found = device.calibration("embedding_backward", implementation=implementation)
+    return bool(implementation) and found is not None
 
 
 def _alone(device: DeviceSpec, work: EmbeddingWork, update_launches: float) -> EmbeddingWork:

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from dse.machine import Precision
 from dse.validation._protocol import WeightPiece
-from dse.validation.dlrm import local_batch, make_network, make_optimizer
+from dse.validation.dlrm import (
+    fill_initial_weights,
+    local_batch,
+    make_network,
+    make_optimizer,
+    stored_type,
+)
 from dse.validation.trainer.reference._exchange import make_exchange
 from dse.validation.trainer.reference._inputs import InputDistribution, to_device
 from dse.validation.trainer.reference._layout import PlanLayout
-from dse.validation.trainer.reference._tables import (
-    ReplicatedTables,
-    SparseTable,
-    initial_weights,
-    stored_type,
-)
+from dse.validation.trainer.reference._tables import ReplicatedTables, SparseTable
 from dse.workload.dlrm import ExchangeGroup
 
 if TYPE_CHECKING:
@@ -82,22 +83,21 @@ class ReferenceRank:
         self, candidate: Candidate, options: TrainerOptions
     ) -> tuple[dict[ExchangeGroup, list[SparseTable]], ReplicatedTables | None]:
         torch, model = self._torch, candidate.model
-        weights = {
-            shard: initial_weights(
-                torch,
-                model.tables[shard.table],
-                shard,
-                options.seed,
-                stored_type(torch, model.tables[shard.table], double=options.double),
-                self._context.device,
+        weights = {}
+        for shard in self._layout.shards[self._context.rank]:
+            table, piece = model.tables[shard.table], shard.piece
+            weights[shard] = torch.empty(
+                (piece.rows, piece.columns),
+                dtype=stored_type(torch, table, double=options.double),
+                device=self._context.device,
             )
-            for shard in self._layout.shards[self._context.rank]
-        }
+            offset = piece.row_offset, piece.column_offset
+            fill_initial_weights(torch, table, shard.table, options.seed, weights[shard], offset)
         optimizer = model.sparse_optimizer
         sparse: dict[ExchangeGroup, list[SparseTable]] = {}
         for shard in self._layout.fed(self._context.rank):
-            table = SparseTable(torch, shard, weights[shard], optimizer, options)
-            sparse.setdefault(shard.group, []).append(table)
+            own_table = SparseTable(torch, shard, weights[shard], optimizer, options)
+            sparse.setdefault(shard.group, []).append(own_table)
         copies = self._layout.of(self._context.rank, ExchangeGroup.REPLICATED)
         if not copies:
             return sparse, None

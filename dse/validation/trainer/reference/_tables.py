@@ -13,71 +13,17 @@ Replicated tables are updated densely, so Adam's moments of all rows decay.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from dse.model import DataType, Optimizer
+from dse.model import Optimizer
 
 if TYPE_CHECKING:
-    from dse.model import EmbeddingTable
     from dse.validation._types import TrainerOptions
     from dse.validation.trainer.reference._inputs import Bags
     from dse.validation.trainer.reference._layout import Shard
 
 _EPSILON = 1e-8
 _BETA_1, _BETA_2 = 0.9, 0.999
-
-#: Number of initial weights computed at once.
-_INIT_CHUNK = 2**20
-
-#: Odd constants of an integer hash (Steele et al., SplitMix), as signed 64-bit numbers.
-_STEP = 0x9E3779B97F4A7C15 - 2**64
-_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
-_MIX_2 = 0x94D049BB133111EB - 2**64
-
-
-def stored_type(torch: Any, table: EmbeddingTable, *, double: bool) -> Any:
-    """Returns the torch type of a table's rows."""
-    if double:
-        return torch.float64
-    kinds = {DataType.FP32: torch.float32, DataType.FP16: torch.float16}
-    return kinds.get(table.data_type, torch.bfloat16)
-
-
-def initial_weights(
-    torch: Any, table: EmbeddingTable, shard: Shard, seed: int, dtype: Any, device: str
-) -> Any:
-    """Returns the initial weights of a shard, uniform within ±1/√rows.
-
-    A weight is a hash of seed, table, row and column, so it does not depend on the sharding.
-
-    Returns:
-        Shape `(rows of the shard, columns of the shard)`.
-    """
-    piece = shard.piece
-    weights = torch.empty((piece.rows, piece.columns), dtype=dtype, device=device)
-    columns = torch.arange(piece.column_offset, piece.column_offset + piece.columns, device=device)
-    scale = 1.0 / math.sqrt(table.rows)
-    chunk = max(1, _INIT_CHUNK // max(1, piece.columns))
-    start = (seed + 1) * 2**44 + shard.table * 2**28
-    for first in range(0, piece.rows, chunk):
-        last = min(piece.rows, first + chunk)
-        rows = torch.arange(piece.row_offset + first, piece.row_offset + last, device=device)
-        values = (rows * table.dim)[:, None] + columns
-        values = _hashed(values.mul_(2).add_(1).mul_(_STEP).add_(start))
-        # The upper 53 bits as a number from 0 to 1.
-        unit = (values >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2.0**-53)
-        weights[first:last] = unit.mul_(2 * scale).sub_(scale)
-    return weights
-
-
-def _hashed(values: Any) -> Any:
-    """Mixes the bits of 64-bit numbers in place."""
-    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-        values ^= (values >> shift) & (2 ** (64 - shift) - 1)
-        values *= factor
-    values ^= (values >> 31) & (2**33 - 1)
-    return values
 
 
 def lookup(torch: Any, weights: Any, bags: Bags) -> Any:

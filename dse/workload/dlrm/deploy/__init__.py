@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from dse.workload.dlrm.deploy._torchrec import torchrec_files
+from dse.workload.dlrm.deploy._torchrec import (
+    load_train_script,
+    torchrec_files,
+    torchrec_job,
+    untrained_parts,
+)
 
-__all__ = ["torchrec_files"]
+__all__ = ["load_train_script", "torchrec_files", "torchrec_job", "untrained_parts"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 import json
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from dse.workload._prediction import Prediction
     from dse.workload.dlrm._job import DlrmJob
 
+#: Of both optimizers; a script of one's own has its own.
+_LEARNING_RATE = 0.01
+
 #: Columns below which TorchRec's planner cuts no table.
 _TORCHREC_COLUMNS = 128
 
@@ -45,21 +50,50 @@ def torchrec_files(
     Raises:
         ConfigError: `train.py` has no network for a part of the model.
     """
-    model = job.problem.model
-    _check(model)
-    scripts = files("dse.workload.dlrm.deploy") / "scripts"
+    if missing := untrained_parts(job.problem.model):
+        raise ConfigError(
+            f"--format torchrec to a folder: train.py has no {', '.join(missing)}; give a file "
+            "(--out plan.json) for the plan alone"
+        )
     per_node = min(job.problem.cluster.devices_per_node, job.problem.cluster.world_size)
-    train = (scripts / "train.py.txt").read_text(encoding="utf-8")
+    train = _script("train")
     return {
         "plan.json": plan_text,
-        "job.json": json.dumps(_document(job, module_path, prediction), indent=1) + "\n",
-        "load_plan.py": (scripts / "load_plan.py.txt").read_text(encoding="utf-8"),
+        "job.json": json.dumps(torchrec_job(job, module_path, prediction), indent=1) + "\n",
+        "load_plan.py": _script("load_plan"),
         "train.py": train.replace("{DEVICES_PER_NODE}", str(per_node)),
         "recipe.md": "\n".join(_recipe(job, prediction, per_node)) + "\n",
     }
 
 
-def _check(model: DlrmModel) -> None:
+def _script(name: str) -> str:
+    folder = files("dse.workload.dlrm.deploy") / "scripts"
+    return (folder / f"{name}.py.txt").read_text(encoding="utf-8")
+
+
+def load_train_script() -> ModuleType:
+    """Returns `train.py` as a module, for real runs of what the folder trains.
+
+    Raises:
+        ImportError: torch or torchrec is not installed.
+    """
+    load_plan = ModuleType("load_plan")
+    exec(compile(_script("load_plan"), "load_plan.py", "exec"), load_plan.__dict__)
+    train = ModuleType("train")
+    train.__file__ = "train.py"
+    before = sys.modules.get("load_plan")
+    sys.modules["load_plan"] = load_plan
+    try:
+        exec(compile(_script("train"), "train.py", "exec"), train.__dict__)
+    finally:
+        del sys.modules["load_plan"]
+        if before is not None:
+            sys.modules["load_plan"] = before
+    return train
+
+
+def untrained_parts(model: DlrmModel) -> list[str]:
+    """Returns parts of a model, and kinds of lookups, that `train.py` does not have."""
     parts = {
         "sequence": model.sequence,
         "towers": model.towers,
@@ -69,17 +103,22 @@ def _check(model: DlrmModel) -> None:
         "tables without pooling": any(not table.pooled for table in model.tables),
         "weighted lookups": any(table.weighted for table in model.tables),
     }
-    if missing := [name for name, part in parts.items() if part]:
-        raise ConfigError(
-            f"--format torchrec to a folder: train.py has no {', '.join(missing)}; give a file "
-            "(--out plan.json) for the plan alone"
-        )
+    return [name for name, part in parts.items() if part]
 
 
 _INTERACTIONS = ("dot", "concat", "dcnv2", "dcnv2_low_rank")
 
 
-def _document(job: DlrmJob, module_path: str, prediction: Prediction | None) -> dict[str, object]:
+def torchrec_job(
+    job: DlrmJob, module_path: str, prediction: Prediction | None = None
+) -> dict[str, object]:
+    """Returns what `job.json` holds: everything but the plan that `train.py` needs.
+
+    Args:
+        job: A job.
+        module_path: Path of the module that holds the tables.
+        prediction: What is predicted, if that is known.
+    """
     problem = job.problem
     model = problem.model
     kind = "cpu" if problem.cluster.device.kind == "cpu" else "cuda"
@@ -93,12 +132,15 @@ def _document(job: DlrmJob, module_path: str, prediction: Prediction | None) -> 
         "train_pipeline": problem.software.pipeline.value,
         "dense_optimizer": model.dense_optimizer.value,
         "sparse_optimizer": OPTIMIZER_TYPES[model.sparse_optimizer],
+        "sparse_learning_rate": _LEARNING_RATE,
+        "dense_learning_rate": _LEARNING_RATE,
         "dense_features": model.dense_features,
         "bottom_mlp": list(model.bottom_mlp),
         "interaction": {
             "kind": model.interaction.kind.value,
             "layers": model.interaction.layers,
             "low_rank": model.interaction.low_rank,
+            "stride": model.interaction.stride,
         },
         "top_mlp": list(model.top_mlp),
         "predicted_ms": None if prediction is None else round(_ms(prediction), 3),

@@ -50,6 +50,8 @@ class DlrmProgram(Program):
             tables.
         looks_ahead: Whether it has pipelines besides `base` and `sparse_dist`.
         chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
+        cpu_step_host_s: Host time of an iteration on a CPU, whose own work waits for it, besides
+            its operators: modules, pipeline, and exchanges of counts that GPUs do not wait for.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
@@ -58,14 +60,18 @@ class DlrmProgram(Program):
     replicates: bool = False
     looks_ahead: bool = False
     chooses_wire: bool = False
+    cpu_step_host_s: float = 0.0
 
-    def software_for(self, precision: Precision) -> DlrmRuntime:
-        """Returns the program in a precision of the dense part.
+    def software_for(self, precision: Precision, *, on_cpu: bool = False) -> DlrmRuntime:
+        """Returns the program in a precision of the dense part, on GPUs or on a CPU.
 
         Under mixed precision, pooled values travel in two bytes, unless the program converts for
         the wire by kernels of its own, which mixed precision leaves alone. Gradients of replicated
         rows travel in two bytes where the program replicates hot rows.
         """
+        if on_cpu and self.cpu_step_host_s:
+            own = replace(self.software, step_host_s=self.cpu_step_host_s)
+            return replace(self, software=own, cpu_step_host_s=0.0).software_for(precision)
         if precision.value_bytes == 4:
             return self.software
         kernels = self.software.embedding
@@ -122,6 +128,10 @@ _TRAINER = "processor time of the phases of two made-up tasks on two ranks of a 
 _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
 
+#: What a step of TorchRec on a CPU takes besides its operators.
+_TORCHREC_ON_CPU = "steps of two made-up tasks on two ranks of a CPU over gloo"
+_TORCHREC_CPU_STEP_S = 4.0e-3
+
 _TORCHREC = DlrmRuntime(
     wire=_CONVERTED,
     triangle_gradient_bytes=200.0,
@@ -175,6 +185,8 @@ _PROGRAMS = (
             "batches, features and groups, as processor time of TorchRec 1.8 with PyTorch 2.13 on "
             "one rank of a CPU (23 models and plans), and launches of a captured step"
         ),
+        fitted=(FittedValue("cpu_step_host_s", _TORCHREC_CPU_STEP_S, _TORCHREC_ON_CPU),),
+        cpu_step_host_s=_TORCHREC_CPU_STEP_S,
         looks_ahead=True,
         chooses_wire=True,
     ),

@@ -51,7 +51,8 @@ def make(op: str, precision: str = "fp32", **changes):
 
 
 def test_every_operator_has_a_benchmark():
-    assert set(KERNELS) == set(OPERATORS) == set(TINY)
+    assert set(KERNELS) == set(OPERATORS)
+    assert set(TINY) == {op for op in OPERATORS if not OPERATORS[op].package}
     for op, sizes in TINY.items():
         assert set(sizes) == {axis.name for axis in OPERATORS[op].axes}
 

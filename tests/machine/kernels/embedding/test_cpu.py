@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.indices import Uniform
-from dse.machine.kernels import EmbeddingShape, embedding_work
+from dse.machine.kernels import (
+    EMBEDDING_SIZES,
+    FBGEMM,
+    EmbeddingKernels,
+    EmbeddingShape,
+    embedding_work,
+    unfused_embedding_work,
+)
 from dse.machine.kernels.embedding._cpu import cpu_lookup_bytes, cpu_update_bytes
 from dse.machine.platforms import load_platform
+from tests.machine.kernels.calibrations import calibration
 
 SHAPE = EmbeddingShape(
     rows=1000,
@@ -61,3 +69,24 @@ def test_more_lookups_move_more_and_nothing_jumps(rows, dim, bags, pooling, more
         # A logarithm more than in proportion, for the sort.
         assert less < greater <= 1.6 * more * less
     assert few.forward_cache_bytes == few.backward_cache_bytes == 0.0
+
+
+def test_kernels_of_a_library_have_its_own_times():
+    bare = replace(load_platform("cpu").device, calibrations=())
+    sizes = dict.fromkeys(EMBEDDING_SIZES, (1.0, 1e9))
+    torch, fbgemm = (
+        calibration("embedding_backward", sizes, ratio=4.0),
+        calibration("embedding_backward", sizes, ratio=2.0),
+    )
+    both = replace(bare, calibrations=(torch, replace(fbgemm, implementation="fbgemm")))
+
+    def update_bytes(device, kernels):
+        return unfused_embedding_work(device, SHAPE, Uniform(), kernels).backward_memory_bytes
+
+    once = update_bytes(bare, EmbeddingKernels())
+    assert update_bytes(both, EmbeddingKernels()) == pytest.approx(4 * once)
+    # Measured updates order their indices, too; those that were not measured are torch's.
+    assert update_bytes(both, FBGEMM) == pytest.approx(2 * once)
+    only_torch = replace(bare, calibrations=(torch,))
+    ordering = update_bytes(bare, FBGEMM) - once
+    assert update_bytes(only_torch, FBGEMM) == pytest.approx(4 * once + ordering)

@@ -295,8 +295,9 @@ def test_fitted_values_are_those_in_use_and_on_the_page(profile):
     page = (ROOT / "docs/method.md").read_text()
     assert f"`{profile.name}`" in page
     for fitted in profile.fitted:
-        holder = profile.software if hasattr(profile.software, fitted.name) else None
-        assert getattr(holder or profile.software.embedding, fitted.name) == fitted.value
+        holders = (profile, profile.software, profile.software.embedding)
+        holder = next(one for one in holders if hasattr(one, fitted.name))
+        assert getattr(holder, fitted.name) == fitted.value
         assert f"`{fitted.name}`" in page
 
 

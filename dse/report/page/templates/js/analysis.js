@@ -3,7 +3,7 @@
 const percent = (share, digits) => (share * 100).toFixed(digits);
 function drawHypervolume(view) {
   plot("hypervolume", [{ type: "scatter", mode: "lines", x: [0, ...view.evaluations], y: [0, ...view.shares.map((share) => share * 100)],
-    line: { color: palette[0], width: 2, shape: "hv" }, hovertemplate: "%{y:.1f} % after evaluation %{x}<extra></extra>" }],
+    line: { color: palette[0], width: 2, shape: "hv" }, hovertemplate: "%{y:.1f} % of the final hypervolume<br>after %{x} evaluations<extra></extra>" }],
   { showlegend: false, xaxis: axis("Evaluations", { rangemode: "tozero" }), yaxis: axis("Final hypervolume (%)", { range: [0, 104] }) });
   asTable("hypervolume", ["Evaluation", "Share of the final hypervolume (%)"],
     () => view.evaluations.map((evaluation, i) => [evaluation, view.shares[i] * 100]));
@@ -11,12 +11,12 @@ function drawHypervolume(view) {
 function drawImportance(view, index) {
   const id = `importance-${index}`, count = view.parameters.length;
   byId(id).style.height = `${70 + 26 * count}px`;
-  plot(id, [{ type: "bar", orientation: "h", x: view.shares.map((share) => share * 100), y: view.parameters.map(plain), marker: { color: palette[0] },
+  plot(id, [{ type: "bar", orientation: "h", x: view.shares.map((share) => share * 100), y: view.parameters.map((name) => plain(worded(name))), marker: { color: palette[0] },
     text: view.shares.map((share) => `${percent(share, 1)} %`), textposition: "outside", cliponaxis: false, hovertemplate: "%{y}: %{x:.1f} %<extra></extra>" }],
   { showlegend: false, margin: { l: 8, r: 46, t: 6, b: 40 }, xaxis: axis("Importance (%)", { rangemode: "tozero" }),
-    yaxis: { autorange: "reversed", automargin: true, type: "category" } });
+    yaxis: { autorange: "reversed", automargin: true, type: "category", fixedrange: coarse.matches } });
   describe(id, view.sentence);
-  asTable(id, ["Parameter", "Importance (%)"], () => view.parameters.map((name, i) => [name, view.shares[i] * 100]));
+  asTable(id, ["Parameter", "Importance (%)"], () => view.parameters.map((name, i) => [worded(name), view.shares[i] * 100]));
 }
 // Inputs that move by another share than the rest say so.
 const stepped = (bar) => bar.steps.every((step) => Math.abs(Math.abs(step) - 0.1) < 0.0005) ? bar.name :
@@ -30,18 +30,19 @@ function drawTornado(view, index) {
     x: moved.map((bar) => bar.changes[end] * 100), marker: { color: colour },
     text: moved.map((bar) => value(bar.values[end])), textposition: "outside", cliponaxis: false,
     customdata: moved.map((bar) => [bar.steps[end] * 100, bar.fits[end] ? "" : "<br>does not fit the memory"]),
-    hovertemplate: "%{y} %{customdata[0]:+.1f} %: %{text} (%{x:+.2f} %)%{customdata[1]}<extra></extra>" });
+    hovertemplate: `%{y} %{customdata[0]:+.1f} %<br>${capital(plain(chosenAxis.noun))} %{text} ${plain(chosenAxis.unit)} (%{x:+.2f} %)%{customdata[1]}<extra></extra>` });
+  const room = narrow("tornado") ? 1.9 : 1.35;
   byId("tornado").style.height = `${110 + 40 * Math.max(1, moved.length)}px`;
   plot("tornado", [side(0, "input lower", palette[1]), side(1, "input higher", palette[0])],
-    { barmode: "overlay", margin: { l: 8, r: 20, t: 30, b: 48 }, bargap: 0.35, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
-      xaxis: axis(`Change of ${chosenAxis.title.replace(/ \(.*/, "").toLowerCase()} (%)`, { range: [-1.35 * widest, 1.35 * widest], zerolinecolor: ink }),
-      yaxis: { autorange: "reversed", automargin: true, type: "category" } });
-  const first = moved[0], unit = chosenAxis.title;
-  const leading = first ? `Largest effect: ${stepped(first)}, from ${value(first.values[0])} to ${value(first.values[1])} around ${value(chosenAxis.base)}. ` : "";
+    { barmode: "overlay", margin: { l: 8, r: 20, t: 8, b: 52 }, bargap: 0.35,
+      xaxis: axis(`Change of ${chosenAxis.noun} (%)`, { range: [-room * widest, room * widest], zerolinecolor: ink }),
+      yaxis: { autorange: "reversed", automargin: true, type: "category", fixedrange: coarse.matches } });
+  const first = moved[0];
+  const leading = first ? `Largest effect: ${stepped(first)}, from ${value(first.values[0])} to ${value(first.values[1])} instead of ${value(chosenAxis.base)} ${chosenAxis.unit}. ` : "";
   const unmoved = still.length ? `No effect: ${still.join(", ")}. ` : "";
   const misfits = moved.filter((bar) => bar.fits.includes(false)).map((bar) => bar.name);
   const crowded = misfits.length ? `Does not fit the memory at one end: ${misfits.join(", ")}. ` : "";
-  describe("tornado", `${unit}; ${chosenAxis.maximize ? "more" : "less"} is better. ${leading}${unmoved}${crowded}`.trim());
+  describe("tornado", `${chosenAxis.maximize ? "More" : "Less"} is better. ${leading}${unmoved}${crowded}`.trim());
   asTable("tornado", ["Input", "Lower (%)", "Value", "Change (%)", "Higher (%)", "Value", "Change (%)"], () => chosenAxis.bars.map((bar) =>
     [bar.name, bar.steps[0] * 100, bar.values[0], bar.changes[0] * 100, bar.steps[1] * 100, bar.values[1], bar.changes[1] * 100]));
 }

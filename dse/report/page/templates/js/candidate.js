@@ -13,14 +13,14 @@ function rankOrder(detail) {
   const busy = computeOf(detail);
   return all.sort((a, b) => busy[b] - busy[a] || a - b);
 }
-function stacked(id, titles, colours, ranks, rows, unit, shapes_) {
+function stacked(id, titles, colours, ranks, rows, unit, shapes_ = [], top = null) {
   // Places on the axis are positions, so that ranks can stand in any order.
   const word = data.rank_word.toLowerCase(), every = Math.ceil(ranks.length / (narrow(id) ? 8 : 24)), places = ranks.map((_, i) => i);
   const labelled = places.filter((place) => place % every === 0);
   plot(id, titles.map((title, i) => ({ type: "bar", name: title, x: places, y: rows.map((row) => row[i]), customdata: ranks,
     marker: { color: colours[i] }, hovertemplate: `${word} %{customdata}, ${title}: %{y} ${unit}<extra></extra>` })),
-  { barmode: "stack", shapes: shapes_, bargap: ranks.length > 32 ? 0 : 0.25, legend: { x: 1.01, y: 1, traceorder: "normal" },
-    xaxis: axis(data.rank_word, { tickvals: labelled, ticktext: labelled.map((place) => String(ranks[place])), tickangle: 0 }), yaxis: axis(unit) });
+  { barmode: "stack", shapes: shapes_, bargap: ranks.length > 32 ? 0 : 0.25,
+    xaxis: axis(data.rank_word, { tickvals: labelled, ticktext: labelled.map((place) => String(ranks[place])), tickangle: 0 }), yaxis: axis(unit, top ? { range: [0, top] } : {}) });
   asTable(id, [data.rank_word, ...titles.map((title) => `${title} (${unit})`)], () => rows.map((row, i) => [String(ranks[i]), ...row]));
 }
 function drawRanks(detail) {
@@ -36,7 +36,7 @@ function drawTimes(detail, order, ranks) {
   describe("breakdown", most === least ? `Every ${word} computes for ${most.toPrecision(4)} ${unit}.` :
     `${data.rank_word} ${detail.ranks[busy.indexOf(most)]} computes longest, ${most.toPrecision(4)} ${unit}, and ${word} ${detail.ranks[busy.indexOf(least)]} shortest, ${least.toPrecision(4)} ${unit}.`);
   stacked("breakdown", data.breakdown_parts, data.breakdown_parts.map((part) => partColours[part]), ranks,
-    order.map((i) => detail.breakdown_ms[i].map((part) => part / factor)), unit, []);
+    order.map((i) => detail.breakdown_ms[i].map((part) => part / factor)), unit);
 }
 function drawMemory(detail, order, ranks) {
   const word = data.rank_word.toLowerCase();
@@ -46,22 +46,25 @@ function drawMemory(detail, order, ranks) {
   describe("memory", `Fullest is ${word} ${detail.ranks[held.indexOf(fullest)]} with ${fullest.toPrecision(4)} of ${detail.usable_gib} GiB usable${low ? ", which lie above the plot" : ""}.`);
   stacked("memory", data.memory_purposes, purposes, ranks, order.map((i) => detail.memory_gib[i]), "GiB", low ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1,
     y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
-    label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }]);
+    label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }], low ? null : 1.14 * Math.max(fullest, detail.usable_gib));
 }
 byId("rank-order").addEventListener("change", () => { if (details.has(current)) drawRanks(details.get(current)); });
+function listed(id, rows) {
+  byId(id).replaceChildren(...rows.flatMap(([name, text]) => {
+    const dt = document.createElement("dt"), dd = document.createElement("dd");
+    dt.textContent = name;
+    dd.textContent = text;
+    return [dt, dd];
+  }));
+}
 function choose(number) {
   const detail = details.get(number);
-  if (!detail) return;
+  if (!detail) return tell(`${label(number)} has no details: the page keeps them for the front and the best of the others.`);
   current = number;
   candidate.value = String(number);
-  const list = byId("summary");
-  list.replaceChildren();
-  for (const [label, text] of detail.summary) {
-    const dt = document.createElement("dt"), dd = document.createElement("dd");
-    dt.textContent = label;
-    dd.textContent = text;
-    list.append(dt, dd);
-  }
+  listed("summary", detail.summary);
+  const trial = data.trials.find((one) => one.number === number);
+  listed("chosen-parameters", trial ? shownParameters.filter((i) => trial.parameters[i] !== "").map((i) => [capital(worded(data.parameters[i])), spelled(trial.parameters[i])]) : []);
   drawRanks(detail);
   if (byId("heatmap")) drawPlan(detail);
   if (byId("changes-table")) drawChanges(detail);

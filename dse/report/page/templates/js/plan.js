@@ -16,7 +16,7 @@ const sizeWords = (table) => {
 };
 // Only rows that are in view are drawn: the plot stays in place and a tall box scrolls behind it.
 let planRows = [], planKinds = [], planRanks = [];
-const planHead = 52;
+const planHead = 48;
 // On paper nothing scrolls, so all rows are drawn there.
 let rowsInView = 36;
 function unrollPlan(all) {
@@ -24,10 +24,11 @@ function unrollPlan(all) {
   if (byId("heatmap") && details.has(current)) drawPlan(details.get(current));
 }
 const rowHeight = () => planRows.length > rowsInView ? 13 : 17;
+const shortened = (name, most) => name.length > most ? `${name.slice(0, most / 2 - 1)}…${name.slice(-most / 2)}` : name;
 function drawPlanRows() {
   const unit = rowHeight(), seen = Math.min(planRows.length, rowsInView), room = planRows.length - seen;
   const first = Math.min(room, Math.round(byId("plan-scroll").scrollTop / unit)), tables = planRows.slice(first, first + seen);
-  const held = tables.map((table) => ranksOf(table.ranks)), every = Math.ceil(planRanks.length / 32);
+  const held = tables.map((table) => ranksOf(table.ranks)), every = Math.ceil(planRanks.length / (narrow("heatmap") ? 8 : 20));
   const cells = tables.map((table, i) => {
     const row = planRanks.map(() => null);
     for (const rank of held[i]) row[rank] = planKinds.indexOf(table.kind);
@@ -40,9 +41,9 @@ function drawPlanRows() {
   plot("heatmap", [{ type: "heatmap", z: cells, x: planRanks, y: places, xgap: planRanks.length <= 64 ? 1 : 0, ygap: 1, zmin: -0.5, zmax: planKinds.length - 0.5,
     hoverongaps: false, customdata: words, colorscale: colours, showscale: false,
     hovertemplate: "<b>%{customdata[0]}</b> on rank %{x}<br>%{customdata[1]}<extra></extra>" }],
-  { margin: { l: 130, r: 16, t: planHead, b: 8 }, xaxis: axis("Rank", { side: "top", dtick: every, range: [-0.5, planRanks.length - 0.5], showgrid: false, zeroline: false }),
+  { margin: { l: narrow("heatmap") ? 96 : 130, r: 8, t: planHead, b: 8 }, xaxis: axis("Rank", { side: "top", dtick: every, tickangle: 0, range: [-0.5, planRanks.length - 0.5], showgrid: false, zeroline: false }),
     yaxis: { range: [seen - 0.5, -0.5], tickvals: places, fixedrange: true, zeroline: false, gridcolor: line, tickfont: { size: unit > 13 ? 11 : 9 },
-      ticktext: tables.map((t) => plain(t.name.length > 20 ? `${t.name.slice(0, 9)}…${t.name.slice(-10)}` : t.name)) } });
+      ticktext: tables.map((t) => plain(shortened(t.name, narrow("heatmap") ? 14 : 20))) } });
 }
 function drawPlan(detail) {
   const words = byId("plan-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -62,7 +63,8 @@ function drawPlan(detail) {
   const legend = byId("plan-legend");
   legend.replaceChildren(...kinds.map((kind, i) => {
     const item = document.createElement("span"), patch = document.createElement("span");
-    patch.style.cssText = `display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px;background:${palette[i % palette.length]}`;
+    patch.className = "patch";
+    patch.style.background = recoloured(palette[i % palette.length]);
     item.append(patch, `${kind} (${detail.tables.filter((t) => t.kind === kind).length})`);
     return item;
   }));

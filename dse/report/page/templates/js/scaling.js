@@ -30,17 +30,17 @@ function drawScaling(view) {
     const own = view.points.filter((point) => point.batch === batch);
     return { type: "scatter", mode: "lines+markers", name: batch ? `batch ${batch.toLocaleString("en-US")}` : "throughput", x: own.map((point) => point.ranks), y: own.map((point) => point.speed),
       marker: { size: 9, symbol: shapes[i % shapes.length], color: palette[i % palette.length] }, line: { color: palette[i % palette.length], width: 1.5 },
-      customdata: own.map((point) => [point.number, 100 * point.efficiency, plain(point.bound_by)]),
-      hovertemplate: "<b>#%{customdata[0]}</b> on %{x} ranks: %{y} (%{customdata[1]:.0f} % of a rank)<br>bound by %{customdata[2]}<extra></extra>" };
+      customdata: own.map((point) => [point.number, 100 * point.efficiency, plain(point.bound_by || "nothing known"), point.text]),
+      hovertemplate: `<b>#%{customdata[0]}</b> on %{x} ranks<br>Throughput %{customdata[3]} ${view.unit}<br>Efficiency %{customdata[1]:.0f} %<br>Bound by %{customdata[2]}<extra></extra>` };
   });
   const fewest = ranks[0], base = Math.max(...view.points.filter((point) => point.ranks === fewest).map((point) => point.speed)) / fewest;
-  const ideal = { type: "scatter", mode: "lines", name: "in proportion", x: ranks, y: ranks.map((count) => base * count), line: { color: themed("#8a939d", "#8a939d"), dash: "dot", width: 1 }, hoverinfo: "skip" };
+  const ideal = { type: "scatter", mode: "lines", name: "proportional to ranks", x: ranks, y: ranks.map((count) => base * count), line: { color: soft, dash: "dot", width: 1.4 }, hoverinfo: "skip" };
   const speeds = view.points.map((point) => point.speed);
   plot("scaling", ranks.length > 1 ? [ideal, ...all] : all, { xaxis: axis("Ranks", { type: "log", tickvals: ranks, ticktext: ranks.map(String) }),
     yaxis: axis(view.unit, logTicks(Math.min(...speeds), Math.max(...speeds, base * ranks[ranks.length - 1]))) });
   const last = view.points.filter((point) => point.ranks === ranks[ranks.length - 1]).reduce((a, b) => b.speed > a.speed ? b : a);
-  describe("scaling", ranks.length < 2 ? `All were evaluated on ${fewest} ranks.` :
-    `On ${last.ranks} ranks, a rank does ${(100 * last.efficiency).toFixed(0)} % of what it does at best on ${fewest}. Efficiency is the throughput of a rank against the fastest on ${fewest} ranks; – was not evaluated or is not feasible.`);
+  describe("scaling", ranks.length < 2 ? `All configurations of this platform use ${fewest} ranks.` :
+    `Efficiency is the throughput of each rank as a share of the best on ${fewest} ranks: ${(100 * last.efficiency).toFixed(0)} % on ${last.ranks}. A dash means not evaluated or not feasible.`);
 }
 if (data.scaling.length) {
   const select = byId("scaling-platform");

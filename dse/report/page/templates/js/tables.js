@@ -5,10 +5,9 @@ const columns = [
   ...(baseline && !data.axes.some((objective) => objective.title.startsWith("Speed-up")) ?
     [{ title: "Speed-up", numeric: true, of: (t) => t.speedup, text: (t) => t.speedup === null ? "–" : `${t.speedup.toFixed(3)} ×` }] : []),
 ];
-const spelled = (value) => typeof value === "number" ? value.toLocaleString("en-US", { maximumSignificantDigits: 12 }) : String(value).replaceAll("+", "+\u200b");
-const parameterColumns = (indices) => indices.map((i) => ({ title: data.parameters[i].replaceAll("_", " "), numeric: false, of: (t) => t.parameters[i], text: (t) => spelled(t.parameters[i]) }));
-const statusColumns = [{ title: "status", numeric: false, of: (t) => t.status, text: (t) => t.status + (t.front ? " ★" : "") },
-  { title: "reason", numeric: false, wide: true, of: (t) => t.reason, text: (t) => t.reason }];
+const parameterColumns = (indices) => indices.map((i) => ({ title: capital(worded(data.parameters[i])), numeric: false, of: (t) => t.parameters[i], text: (t) => spelled(t.parameters[i]) }));
+const statusColumns = [{ title: "Status", numeric: false, of: (t) => t.status, text: (t) => t.status + (t.front ? " ★" : "") },
+  { title: "Reason", numeric: false, wide: true, of: (t) => t.reason, text: (t) => t.reason }];
 // Numbers come before texts, what is missing last in both directions.
 function compare(a, b) {
   const p = a ?? null, q = b ?? null;
@@ -43,7 +42,7 @@ function makeTable(table, cols, rows, pageSize, changed) {
     const row = event.target.closest("tr"), list = [...body.rows], at = list.indexOf(row);
     const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
     if (next !== undefined && list[next]) reach(list[next], true);
-    else if (event.key === "Enter" || event.key === " ") pick(row);
+    else if (event.key === "Enter" || event.key === " ") choose(Number(row.dataset.trial));
     else return;
     event.preventDefault();
   });
@@ -51,7 +50,7 @@ function makeTable(table, cols, rows, pageSize, changed) {
     const row = event.target.closest("tr");
     if (!row || row.parentNode !== body) return;
     reach(row, false);
-    pick(row);
+    choose(Number(row.dataset.trial));
   });
   function draw() {
     const sorted = [...state.rows];
@@ -81,13 +80,14 @@ function makeTable(table, cols, rows, pageSize, changed) {
   }
   return { state, draw };
 }
-const said = byId("said");
-function pick(row) {
-  const number = Number(row.dataset.trial);
-  if (details.has(number)) {
-    choose(number);
-    said.textContent = `Candidate ${label(number)} is shown above.`;
-  } else said.textContent = `${label(number)} has no details: they are kept for the front and the best ${data.details.length} others.`;
+// What was chosen, in words, beside what was clicked; the sections below show it.
+function tell(text, linked) {
+  for (const said of document.querySelectorAll(".said")) {
+    const link = document.createElement("a");
+    link.href = "#h-detail";
+    link.textContent = "Go to its details";
+    said.replaceChildren(text, ...(linked ? [" ", link] : []));
+  }
 }
 function markCurrent() {
   for (const row of document.querySelectorAll("tr[data-trial]")) {
@@ -96,16 +96,15 @@ function markCurrent() {
   }
 }
 onChoose.push(markCurrent);
-const boundBy = new Map(data.bound_by);
-const boundColumn = data.bound_by.length ? [{ title: "bound by", numeric: false, of: (t) => boundBy.get(t.number) ?? "", text: (t) => boundBy.get(t.number) ?? "" }] : [];
+const boundColumn = data.bound_by.length ? [{ title: "Bound by", numeric: false, of: (t) => boundBy.get(t.number) ?? "", text: (t) => boundBy.get(t.number) ?? "" }] : [];
 const equalTo = new Map(data.equal), ofFront = varying(baseline ? [baseline, ...front] : front);
-const equalColumn = data.equal.length ? [{ title: "equal configurations", numeric: false, of: (t) => equalTo.get(t.number) ?? "", text: (t) => equalTo.get(t.number) ?? "" }] : [];
+const equalColumn = data.equal.length ? [{ title: "Equal configurations", numeric: false, of: (t) => equalTo.get(t.number) ?? "", text: (t) => equalTo.get(t.number) ?? "" }] : [];
 const frontRows = makeTable(byId("front-table"), [...columns, ...boundColumn, ...parameterColumns(ofFront), ...equalColumn], baseline ? [baseline, ...front] : front, 1000, () => frontRows.draw());
 frontRows.draw();
-const common = data.parameters.map((_, i) => i).filter((i) => front.length && !ofFront.includes(i));
-byId("front-common").textContent = common.length ? `The same for all of them: ${common.map((i) => `${data.parameters[i].replaceAll("_", " ")} ${spelled(front[0].parameters[i])}`).join(", ")}.` : "";
+byId("front-common").textContent = constant(front, ofFront);
+byId("all-common").textContent = constant(data.trials, shownParameters);
 // The table of all trials. Each parameter that takes a few values has a list of them.
-const allColumns = [...columns, ...parameterColumns(varying(data.trials)), ...statusColumns];
+const allColumns = [...columns, ...parameterColumns(shownParameters), ...statusColumns];
 const all = makeTable(byId("all-table"), allColumns, data.trials, 50, () => drawAll());
 const filters = new Map();
 const fewValues = 40;
@@ -115,8 +114,8 @@ data.parameters.forEach((name, i) => {
   const box = document.createElement("label"), select = document.createElement("select");
   select.dataset.parameter = name;
   select.add(new Option("all", ""));
-  for (const value of values) select.add(new Option(String(value)));
-  box.append(`${name.replaceAll("_", " ")} `, select);
+  for (const value of values) select.add(new Option(spelled(value), String(value)));
+  box.append(`${capital(worded(name))} `, select);
   byId("parameter-filters").append(box);
   filters.set(`p.${name}`, [select, (t) => String(t.parameters[i])]);
 });

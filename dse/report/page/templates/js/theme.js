@@ -3,7 +3,7 @@ const themeButton = byId("theme");
 const themes = ["", "light", "dark"];
 function showTheme() {
   dress();
-  themeButton.textContent = `Theme: ${recall("theme") || "as the system"}`;
+  themeButton.textContent = `Theme: ${recall("theme") || "system"}`;
   if (dark === isDark()) return;
   dark = isDark();
   redrawAll();
@@ -15,22 +15,26 @@ themeButton.addEventListener("click", () => {
 });
 night.addEventListener("change", showTheme);
 showTheme();
-// Paper is light and narrow, and shows plots that nobody has scrolled to. Printing waits for no
-// promise, so plots are drawn at once. What is folded away stays away.
-const paperWidth = 680;
+// Paper is light and has one width, and shows plots that nobody has scrolled to. Printing waits for
+// no promise, so plots are drawn at once. What is folded away stays away.
+const paperWidth = 700, paperHeight = 300;
+const isShown = (id) => byId(id).offsetParent !== null;
 window.addEventListener("beforeprint", () => {
   dark = false;
   unrollPlan(true);
   for (const id of plots.keys()) {
-    if (window.Plotly && byId(id).offsetParent) render(id, { width: Math.min(paperWidth, byId(id).clientWidth), height: byId(id).clientHeight, autosize: false });
+    drawLegend(id);
+    if (isShown(id)) render(id, { width: paperWidth, height: Math.min(byId(id).clientHeight, byId(id).classList.contains("tall") ? paperHeight : Infinity), autosize: false });
   }
 });
 window.addEventListener("afterprint", () => {
   dark = isDark();
   unrollPlan(false);
   // A plot keeps the width it had on paper until it is told to measure its place again.
-  for (const id of plots.keys()) if (byId(id).classList.contains("js-plotly-plot")) render(id, { autosize: true });
-  for (const id of plots.keys()) if (byId(id).classList.contains("js-plotly-plot") && byId(id).offsetParent) Plotly.Plots.resize(id);
+  for (const id of plots.keys()) {
+    drawLegend(id);
+    if (!byId(id).classList.contains("js-plotly-plot")) continue;
+    render(id, { autosize: true });
+    if (isShown(id)) Plotly.Plots.resize(id);
+  }
 });
-// Plotly is needed on paper even where no plot has come into view.
-if (window.requestIdleCallback) window.requestIdleCallback(() => plotlyReady());

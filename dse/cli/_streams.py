@@ -1,0 +1,49 @@
+"""Standard streams in any encoding: signs that it lacks are written in others, never an error."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+
+_ERRORS = "dse.plain"
+
+#: Signs of our own output, and what stands for them.
+_PLAIN = {
+    "×": "x",
+    "−": "-",
+    "–": "-",
+    "…": "...",
+    "→": "->",
+    "↔": "<->",
+    "·": "*",
+    "µ": "u",
+    "μ": "u",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "²": "^2",
+    "½": "1/2",
+    "█": "#",
+}
+
+
+def accept_any_encoding() -> None:
+    """Makes standard output and standard error take every text, whatever their encoding is."""
+    codecs.register_error(_ERRORS, _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        # Tests and notebooks put others in their place, which take everything.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ERRORS)
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Returns what to write in place of signs that an encoding lacks.
+
+    What is not ours, such as the name of a table, is escaped: nothing of it is lost.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    plain = (_PLAIN.get(s) or s.encode("ascii", "backslashreplace").decode() for s in signs)
+    return "".join(plain), error.end

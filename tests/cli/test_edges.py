@@ -1,0 +1,102 @@
+"""Clean edges of the command line: any terminal, any name, any seed, any number of jobs."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from dse.cli import main
+from dse.cli._streams import accept_any_encoding
+from tests.cli.running import dse
+from tests.search.runs import QUICK_SPACE
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "quick.yaml"
+    path.write_text(QUICK_SPACE)
+    return path
+
+
+def printed(monkeypatch, encoding, *arguments):
+    """Returns the exit code and the bytes that a command prints on a terminal of an encoding."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "argv", ["dse", *map(str, arguments)])
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    stream.flush()
+    return code, raw.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_predictions_are_printed_in_any_encoding(monkeypatch, encoding):
+    machine = ("--platform", "h100_sxm", "--world-size", 2, "--global-batch-size", 4096)
+    code, out = printed(monkeypatch, encoding, "predict", "dlrm_tiny", *machine, "--explain")
+    assert code == 0
+    assert out.decode(encoding)
+
+
+def test_signs_that_an_encoding_lacks_are_written_in_others(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    accept_any_encoding()
+    sys.stdout.write("2 × 3 ≤ 7 → µs: tÄble \udcff\n")
+    sys.stdout.flush()
+    assert raw.getvalue() == b"2 x 3 <= 7 -> us: t\\xc4ble \\udcff\n"
+
+
+def test_what_an_encoding_has_stays(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    accept_any_encoding()
+    sys.stdout.write("2 × µs – Ä\n")
+    sys.stdout.flush()
+    assert raw.getvalue().decode("latin-1") == "2 × µs - Ä\n"
+
+
+@pytest.mark.parametrize("name", ["d" * 300, "d/" * 2500], ids=["name", "path"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "SPACE", "--out", "NAME"),
+        ("run", "SPACE", "--out", "NAME", "--resume"),
+        ("export", "NAME", "--candidate", 0),
+        ("report", "NAME"),
+        ("whatif", "NAME", "--out", "NAME"),
+        ("predict", "NAME", "--world-size", 2, "--global-batch-size", 8, "--platform", "cpu"),
+    ],
+    ids=["run", "resume", "export", "report", "whatif", "predict"],
+)
+def test_names_that_no_file_can_have_are_one_clean_line(space, tmp_path, command, name):
+    given = {"SPACE": space, "NAME": name}
+    done = dse(*(given.get(word, word) for word in command), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr) < 1500
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["quick.yaml"]
+
+
+def test_an_error_of_the_system_is_one_clean_line(space, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device", "/some/file")
+
+    monkeypatch.setattr("dse.search.run", fail)
+    done = dse("run", space, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: /some/file: No space left on device\n"
+
+
+def test_an_empty_name_is_no_folder(space, tmp_path):
+    done = dse("run", space, "--out", "", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "empty" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["quick.yaml"]
