@@ -1,23 +1,20 @@
-"""Completion of names in shells: built-in files, programs, kernels, and candidates of a study.
+"""Completion of names in shells: built-in files, programs and kernels.
 
 Nothing here imports what takes long to import, since shells wait for the answer.
 """
 
 from __future__ import annotations
 
-import csv
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._catalog import DocumentKind, find_document, list_documents
 from dse._reading import read_bytes
-from dse.errors import ConfigError, DseError
+from dse.errors import DseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Completer = Callable[[Any, str], list[str] | list[tuple[str, str]]]
+    Completer = Callable[[Any, str], list[str]]
 
 #: Training programs; tests compare them with those that there are.
 PROGRAMS = (
@@ -33,9 +30,6 @@ SHARDING_TYPES = (
 KERNELS = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
 WIRE_FORMATS = ("fp32", "fp16", "bf16", "fp8", "int8", "mx4")
 EXPORT_FORMATS = ("json", "yaml", "torchrec", "megatron", "torchtitan", "fsdp")
-
-#: Longest table of a study that is read for its candidates.
-_MOST_ROWS = 200
 
 
 def builtin(kind: DocumentKind) -> Completer:
@@ -65,7 +59,7 @@ def listed(complete_one: Completer) -> Completer:
     def complete(ctx: Any, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         found = complete_one(ctx, last)
-        return [f"{before}{comma}{name}" for name in found if isinstance(name, str)]
+        return [f"{before}{comma}{name}" for name in found]
 
     return complete
 
@@ -83,22 +77,6 @@ def links(ctx: Any, incomplete: str) -> list[str]:
 def networks(ctx: Any, incomplete: str) -> list[str]:
     """Completes networks of the platform that is named."""
     return _of_platform(ctx, "networks", incomplete)
-
-
-def candidates(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
-    """Completes numbers of the candidates on the front of the study that is named."""
-    table = Path(str(ctx.params.get("study_dir") or ".")) / "pareto.csv"
-    try:
-        text = read_bytes(table).decode("utf-8", errors="replace")
-    except ConfigError:
-        return []
-    found = []
-    for row in islice(csv.DictReader(text.splitlines()), _MOST_ROWS):
-        number = row.get("number") or ""
-        facts = [row.get(name) or "" for name in ("platform", "world_size", "global_batch_size")]
-        if number.startswith(incomplete):
-            found.append((number, ", ".join(filter(None, facts))))
-    return found
 
 
 def _of_platform(ctx: Any, field: str, incomplete: str) -> list[str]:

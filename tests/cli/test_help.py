@@ -115,13 +115,6 @@ def test_names_are_completed(shell, words, expected):
     assert expected in found
 
 
-def test_candidates_of_a_study_are_completed(tmp_path):
-    (tmp_path / "pareto.csv").write_text("number,platform,world_size\n12,cpu,2\n7,cpu,4\n")
-    words = ["dse", "export", str(tmp_path), "--candidate", "1"]
-    assert complete("bash", words).split() == ["12"]
-    assert complete("bash", [*words[:2], str(tmp_path / "none"), *words[3:]]).split() == []
-
-
 def test_fixed_names_are_those_of_the_library():
     kinds = workload_kinds()
     built_in = [kinds[kind] for kind in ("dlrm", "transformer")]
