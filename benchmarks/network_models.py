@@ -12,7 +12,8 @@ import csv
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from device_models import ORIGIN, AccuracyRow
+from collective_models import ORIGIN
+from device_models import AccuracyRow
 import numpy as np
 
 from dse.calibration import fit_network

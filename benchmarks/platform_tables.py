@@ -12,8 +12,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.doctor import FAMILIES, fitted_families
-from dse.machine.platforms import list_platforms, load_platform
+from dse.machine.platforms import FAMILIES, fitted_families, list_platforms, load_platform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

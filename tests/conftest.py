@@ -41,6 +41,9 @@ settings.register_profile("quick", deadline=None, max_examples=20, derandomize=T
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+#: Whether loops over random cases take many more of them, too.
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -5,6 +5,7 @@ A remark below a block says what it is to a test, and is invisible on the page:
 * `<!-- file: NAME -->` – it is the content of a file of that name
 * `<!-- output -->` – it is what the last command printed: its lines are found there in this order,
   any number standing for any other and `…` for anything; `within N %` compares numbers, too
+* `<!-- also: OPTIONS -->` – a test adds these to its commands, so that they take seconds
 * `<!-- needs: MODULE -->` – it is run only where that can be imported
 * `<!-- exit: 0, 1 -->` – it may end with these codes; with 0 alone otherwise
 * `<!-- again: N -->` – it is run again, up to N times in all, until it ends well
@@ -17,11 +18,14 @@ from dataclasses import dataclass, field
 import importlib.util
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
+from tests.cli.running import dse
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -31,8 +35,12 @@ if TYPE_CHECKING:
 #: Longest command, on a machine that does other things.
 _TIMEOUT_S = 300
 
+#: Commands that start processes, which find the program that started them.
+_STARTING = {"calibrate", "replay", "run", "validate"}
+
 _FENCE = re.compile(r"^```(\w*)\s*$")
 _REMARK = re.compile(r"^<!-- ([a-z ]+?)(?:: (.*?))? -->\s*$")
+_CODE_REMARK = re.compile(r"\s+# .*$")
 _NUMBER = r"(?<![\d.,])[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?!\d)"
 
 
@@ -90,7 +98,7 @@ def run_page(
     left_out: list[tuple[int, str]] = []
     printed: str | None = None
     for block in blocks_of(page):
-        if "not run" in block.remarks:
+        if "not run" in block.remarks or "entry" in block.remarks:
             continue
         if "file" in block.remarks:
             (folder / block.remarks["file"]).write_text(block.text)
@@ -98,7 +106,8 @@ def run_page(
             if printed is not None:
                 _check_output(block, printed)
         else:
-            assert block.language in ("sh", "python"), f"line {block.line}: what is this block?"
+            known = ("sh", "python", "console")
+            assert block.language in known, f"line {block.line}: what is this block?"
             module = block.remarks.get("needs", "")
             missing = bool(module) and importlib.util.find_spec(module) is None
             if missing:
@@ -125,10 +134,17 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
+    commands = _commands(block)
+    if (
+        block.language != "python"
+        and "exit" not in block.remarks
+        and all(map(_is_light, commands))
+    ):
+        return "".join(_run_here(command, folder) for command in commands)
     command = (
-        ["bash", "-euo", "pipefail", "-c", block.text]
-        if block.language == "sh"
-        else [sys.executable, "-c", block.text]
+        [sys.executable, "-c", block.text]
+        if block.language == "python"
+        else ["bash", "-euo", "pipefail", "-c", "\n".join(commands)]
     )
     allowed = [int(code) for code in block.remarks.get("exit", "0").split(",")]
     for _ in range(int(block.remarks.get("again", "1"))):
@@ -146,6 +162,31 @@ def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
     raise AssertionError(
         f"line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     )
+
+
+def _commands(block: Block) -> list[str]:
+    """Returns the command lines of a block; those of a console begin with a prompt."""
+    joined = re.sub(r"\\\n\s*", " ", block.text)
+    lines = [line for line in joined.splitlines() if line.strip()]
+    if block.language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    also = block.remarks.get("also", "")
+    return [f"{_CODE_REMARK.sub('', line)} {also}".strip() if also else line for line in lines]
+
+
+def _is_light(command: str) -> bool:
+    """Whether a line is one command of ours that needs neither a shell nor a process."""
+    words = shlex.split(command, comments=True)
+    if words[:1] != ["dse"] or any(set(word) <= set("&|;<>") for word in words) or "$" in command:
+        return False
+    return "serial" in words or not _STARTING & set(words)
+
+
+def _run_here(command: str, folder: Path) -> str:
+    with patch.dict(os.environ, {"COLUMNS": "100"}):
+        done = dse(*shlex.split(command, comments=True)[1:], cwd=folder)
+    assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stderr}"
+    return done.stdout + done.stderr
 
 
 def _check_output(block: Block, printed: str) -> None:

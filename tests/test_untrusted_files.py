@@ -90,14 +90,19 @@ CALLS = {
     "import_module": {
         "dse/__init__.py",
         "dse/trace/__init__.py",
+        "dse/validation/trainer/__init__.py",
         "dse/trace/replay/_replay.py",
         "dse/trace/whatif/optimizations/__init__.py",
-        "dse/validation/trainer/__init__.py",
         "dse/workload/_registry.py",
         "dse/workload/transformer/deploy/__init__.py",
     },
     "importlib.import_module": set(),
-    "runpy.run_path": {"dse/cli/files/model/_torchrec.py", "dse/trace/replay/_registry.py"},
+    "runpy.run_path": {
+        "dse/cli/files/model/_torchrec.py",
+        "dse/trace/replay/_registry.py",
+        # The module that `dse export` writes, of numbers and a quoted name.
+        "dse/validation/trainer/pytorch/_rank.py",
+    },
     "runpy.run_module": set(),
     # Trees of a calibration, unpacked within a limit.
     "*.load_model": {"dse/machine/fits/_trees.py"},

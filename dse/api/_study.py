@@ -277,7 +277,8 @@ def run(
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
-        time_limit_s: Seconds after which no further round begins; None for no limit.
+        time_limit_s: Seconds of search after which no further round begins, except one that
+            evaluates something if nothing is yet; None for no limit.
         progress: Called after every finished trial.
 
     Returns:

@@ -87,7 +87,8 @@ def _value_problem(error: Any) -> str:
         given = choice["given"]
         near = nearest(given, choices)
         meant = f" (did you mean `{near}`?)" if near else ""
-        return f"expected one of {', '.join(choices)}{meant}; found `{given}`"
+        offered = ", ".join(f"`{name}`" for name in choices)
+        return f"expected one of {offered}{meant}, found `{given}`"
     cause = error.__cause__
     if hasattr(cause, "errors"):
         from dse.config import problem_text

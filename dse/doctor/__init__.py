@@ -11,30 +11,19 @@ from typing import TYPE_CHECKING
 from dse.doctor._findings import Finding, Status, Topic
 from dse.doctor._machine import Devices, System, machine_findings
 from dse.doctor._packages import OPTIONAL, package_findings
-from dse.doctor._platforms import (
-    FAMILIES,
-    FittedFamily,
-    by_formulas,
-    fitted_families,
-    is_of,
-    platform_findings,
-)
+from dse.doctor._platforms import is_of, platform_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "FAMILIES",
     "OPTIONAL",
     "Devices",
     "Finding",
-    "FittedFamily",
     "Status",
     "System",
     "Topic",
-    "by_formulas",
     "examine",
-    "fitted_families",
     "is_of",
     "machine_findings",
     "package_findings",

@@ -8,7 +8,12 @@ Subpackages: :mod:`~dse.machine.platforms` reads machines from YAML,
 
 from __future__ import annotations
 
-from dse.machine._contention import COLLECTIVE_SLOWDOWN, KERNEL_SLOWDOWN, contention_factors
+from dse.machine._contention import (
+    COLLECTIVE_SLOWDOWN,
+    KERNEL_SLOWDOWN,
+    contention_factors,
+    has_own_engines,
+)
 from dse.machine._groups import changed_cluster, rank_group
 from dse.machine._hardware import (
     Cluster,
@@ -41,5 +46,6 @@ __all__ = [
     "changed_cluster",
     "contention_factors",
     "devices_per_domain",
+    "has_own_engines",
     "rank_group",
 ]

@@ -9,6 +9,11 @@ computation than alone.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.machine._hardware import DeviceSpec
+
 #: A collective that overlaps kernels takes this much longer (Daydream).
 COLLECTIVE_SLOWDOWN = 1.34
 
@@ -35,3 +40,12 @@ def contention_factors(kernels_s: float, collectives_s: float) -> tuple[float, f
     kernels = 1.0 + (KERNEL_SLOWDOWN - 1.0) * together_s / kernels_s
     collectives = 1.0 + (COLLECTIVE_SLOWDOWN - 1.0) * together_s / collectives_s
     return kernels, collectives
+
+
+def has_own_engines(device: DeviceSpec) -> bool:
+    """Whether exchanges overlap with computation.
+
+    On a GPU they have their own streams. Between ranks that are processes on a CPU, threads on
+    the cores of the ranks move the messages: what an exchange takes, computation waits.
+    """
+    return device.kind != "cpu"

@@ -116,7 +116,7 @@ def _certified(found: Certificate) -> str:
     how_much = (
         "front not complete, what is missing is not known"
         if math.isnan(missing)
-        else f"at most {100 * missing:.2g} % hypervolume missing"
+        else f"at most {float(f'{100 * missing:.2g}'):g} % hypervolume missing"
     )
     more = "continue with --resume, and with more --trials where their number ended it"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"

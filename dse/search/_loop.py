@@ -48,7 +48,8 @@ class Loop:
         storage: Where finished trials are kept.
         progress: Called after every finished trial.
         failures: Sees every answer; ends the run when there are only failures.
-        time_limit_s: Seconds from now after which no further round begins; None for no limit.
+        time_limit_s: Seconds from now after which no further round begins, except one that
+            evaluates what looks best if nothing is evaluated yet; None for no limit.
     """
 
     def __init__(
@@ -157,15 +158,36 @@ class Loop:
         return False
 
     def run_until_interrupted(self, executor: Executor) -> bool:
-        """Runs to the end or the time limit; returns whether Ctrl-C came first."""
+        """Runs to the end or the time limit; returns whether Ctrl-C came first.
+
+        At the time limit, answers of an earlier run that were not proposed again yet are kept, and
+        if there is no answer at all, one round is evaluated without waiting for closer bounds.
+        """
         try:
-            while time.monotonic() < self._until_s and self._round(executor):
-                pass
+            unfinished = True
+            while unfinished and time.monotonic() < self._until_s:
+                unfinished = self._round(executor)
+            if unfinished:
+                self._adopt_former()
+                if not self._counted:
+                    self._round(executor, hurried=True)
         except KeyboardInterrupt:
             return True
         return False
 
-    def _round(self, executor: Executor) -> bool:
+    def _adopt_former(self) -> None:
+        """Takes answers of an earlier run of this journal that the sampler has not proposed."""
+        taken = {record.number for record in self._records}
+        adopted = []
+        for params, record in list(self._former.items()):
+            if record.status in (TrialStatus.FEASIBLE, TrialStatus.INFEASIBLE):
+                del self._former[params]
+                number = max(taken) + 1 if record.number in taken else record.number
+                taken.add(number)
+                adopted.append(self._keep(replace(record, number=number)))
+        self._strategy.tell(adopted)
+
+    def _round(self, executor: Executor, *, hurried: bool = False) -> bool:
         """Evaluates one batch of proposals; returns whether there is more to do."""
         update = self._storage.update()
         self._total = update.total
@@ -182,13 +204,16 @@ class Loop:
             self._storage.wait()
             return True
         # Near the end, all runs get a share of what is left.
-        self._evaluate(min(self._batch, -(-free_count // update.runs)), update.abandoned, executor)
+        count = min(self._batch, -(-free_count // update.runs))
+        self._evaluate(count, update.abandoned, executor, hurried=hurried)
         return True
 
-    def _evaluate(self, count: int, abandoned: Sequence[Params], executor: Executor) -> None:
+    def _evaluate(
+        self, count: int, abandoned: Sequence[Params], executor: Executor, *, hurried: bool
+    ) -> None:
         adopted = abandoned[:count]
         self._strategy.mark_in_flight(adopted)
-        batch = self._strategy.ask(count - len(adopted))
+        batch = self._strategy.ask(count - len(adopted), hurried=hurried)
         self._strategy.tell_bounds(list(executor.run(batch.bounds)) if batch.bounds else [])
         answers, proposals, rejections = self._split(batch)
         # Numbered before all others: they were proposed earlier.
@@ -265,6 +290,7 @@ def _better(thorough: TrialRecord, quick: TrialRecord) -> TrialRecord:
         kept,
         thorough=True,
         on_front=False,
+        lower_bound_s=thorough.lower_bound_s,
         equal_count=quick.equal_count,
         equal_because=quick.equal_because,
     )

@@ -45,8 +45,10 @@ class RunOptions:
         debug: Whether the first failed evaluation ends the run, with its traceback.
         overrides: `PATH=VALUE` texts that change figures of platforms, see
             :mod:`dse.machine.platforms`; a resumed study keeps those that it was started with.
-        time_limit_s: Seconds after which no further round begins; None for no limit. What is
-            found then depends on the speed of the machine, and `resume` continues from there.
+        time_limit_s: Seconds of search after which no further round begins; None for no limit. If
+            nothing is evaluated by then, one round is: a few configurations that look best by what
+            is known. Plans on the front are still searched thoroughly. What is found then depends
+            on the speed of the machine, and `resume` continues from there.
     """
 
     trials: int | None = None

@@ -21,6 +21,7 @@ from dse.validation.dlrm import Candidate, LocalBatch, local_batch
 from dse.validation.measurement import MeasureLimits, measure, median_interval, train
 from dse.validation.study import ValidateOptions, scale_model, scaling_text, validate_study
 from dse.validation.trainer import TRAINERS, find_trainer
+from dse.validation.transformer import TransformerCandidate
 
 __all__ = [
     "TRAINERS",
@@ -34,6 +35,7 @@ __all__ = [
     "TrainerOptions",
     "TrainerRank",
     "TrainingResult",
+    "TransformerCandidate",
     "UnsupportedCandidateError",
     "ValidateOptions",
     "WeightPiece",

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--platform", default="h100_sxm")
     parser.add_argument("--ranks", type=int, default=32)
     parser.add_argument("--batch", type=int, default=65536, help="samples of all ranks")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time for the search")
+    parser.add_argument("--seconds", type=float, default=5.0, help="time for the search")
     options = parser.parse_args()
 
     model = dse.load_model(options.model)

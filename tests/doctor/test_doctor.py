@@ -17,15 +17,13 @@ from dse.doctor import (
     Status,
     System,
     Topic,
-    by_formulas,
     examine,
-    fitted_families,
     is_of,
     platform_findings,
 )
 from dse.doctor._machine import run_tool, terminal_finding
 from dse.errors import ConfigError
-from dse.machine.platforms import load_platform
+from dse.machine.platforms import by_formulas, fitted_families, load_platform
 from tests.conftest import ROOT
 
 TODAY = date(2027, 1, 1)

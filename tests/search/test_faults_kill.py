@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.conftest import THOROUGH
 from tests.search.files import check_files, journaled, unfinished
 from tests.search.runs import (
     QUICK_SPACE,
@@ -22,7 +23,7 @@ from tests.search.runs import (
 
 pytestmark = pytest.mark.slow
 
-KILLS = 50
+KILLS = 50 if THOROUGH else 20
 
 #: Upper ends of the delays after each step at which a run is killed, in seconds: about as long as
 #: the step takes. Writing the report takes longer than its delay on a slow machine.
@@ -47,7 +48,7 @@ def uninterrupted(space, tmp_path_factory):
     return (out / "pareto.csv").read_bytes()
 
 
-def test_fifty_kills_lose_nothing_and_repeat_nothing(space, uninterrupted, tmp_path):
+def test_kills_lose_nothing_and_repeat_nothing(space, uninterrupted, tmp_path):
     chance = random.Random(8)
     kills = studies = 0
     steps_killed = dict.fromkeys(STEPS, 0)
@@ -80,7 +81,7 @@ def test_fifty_kills_lose_nothing_and_repeat_nothing(space, uninterrupted, tmp_p
             check_files(out)
         assert (out / "pareto.csv").read_bytes() == uninterrupted
         assert not unfinished(out)
-    assert min(steps_killed.values()) >= 3, steps_killed
+    assert min(steps_killed.values()) >= 2, steps_killed
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse._terminal import Console
-    from dse.doctor import Finding, FittedFamily
-    from dse.machine.platforms import Platform
+    from dse.doctor import Finding
+    from dse.machine.platforms import FittedFamily, Platform
 
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "cyan", "broken": "bold red"}
 
@@ -81,8 +81,8 @@ def _show(findings: Sequence[Finding], healthy: bool, console: Console) -> None:
 
 def _emit_platform(name: str, *, as_json: bool) -> None:
     from dse.cli._output import emit
-    from dse.doctor import System, by_formulas, fitted_families, is_of
-    from dse.machine.platforms import load_platform
+    from dse.doctor import System, is_of
+    from dse.machine.platforms import by_formulas, fitted_families, load_platform
 
     platform = load_platform(name)
     families = fitted_families(platform)

@@ -37,7 +37,9 @@ def run_command(
     time_limit: Annotated[
         float | None,
         typer.Option(
-            "--time-limit", metavar="SECONDS", help="Seconds after which no further round begins."
+            "--time-limit",
+            metavar="SECONDS",
+            help="Seconds of search; at least one round is evaluated.",
         ),
     ] = None,
     seed: Annotated[

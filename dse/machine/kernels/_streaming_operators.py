@@ -137,6 +137,54 @@ def _attention(size: Sizes) -> StreamingWork:
     return StreamingWork(moved, 4 * heads * queries * keys * dim)
 
 
+def _activation(size: Sizes) -> StreamingWork:
+    """A function of each value: some ten operations for four bytes moved."""
+    return StreamingWork(size["traffic_bytes"], 2.5 * size["traffic_bytes"])
+
+
+def _norm_backward(size: Sizes) -> StreamingWork:
+    """Reads inputs and gradients of outputs, writes gradients of inputs and of the weights.
+
+    About fifteen operations a value: normalised again, two sums of a row, two of a column.
+    """
+    rows, columns = size["rows"], size["columns"]
+    values = rows * columns
+    parameters = np.where(values > 0, 4 * columns, 0.0)
+    return StreamingWork((3 * values + parameters) * size["value_bytes"], 15 * values)
+
+
+def _cross_entropy_backward(size: Sizes) -> StreamingWork:
+    """Zeros with one value a row, and from them and the logarithms the gradient of the logits."""
+    values = size["rows"] * size["columns"]
+    return StreamingWork(4 * values * size["value_bytes"], 5 * values)
+
+
+def _causal_attention(size: Sizes) -> StreamingWork:
+    """Attention over half of the scores: a token sees those before it."""
+    return _causal(size, products=2, moved=4)
+
+
+def _causal_attention_backward(size: Sizes) -> StreamingWork:
+    """Five products, the scores once more among them (Dao, arXiv 2307.08691, § 2.2).
+
+    Queries, keys, values, outputs and the gradient of outputs are read, three gradients written.
+    """
+    return _causal(size, products=5, moved=8)
+
+
+#: Queries of one block of a causal mask; blocks on the diagonal are computed in full.
+_CAUSAL_BLOCK = 64
+
+
+def _causal(size: Sizes, *, products: int, moved: int) -> StreamingWork:
+    tokens = size["tokens"]
+    rows = size["heads"] * tokens
+    scores = rows * (tokens + np.minimum(tokens, _CAUSAL_BLOCK)) / 2
+    return StreamingWork(
+        moved * rows * size["dim"] * size["value_bytes"], 2 * products * scores * size["dim"]
+    )
+
+
 def _optimizer_step(size: Sizes) -> StreamingWork:
     """Reads the gradient, reads and writes the weight and each state value, all of four bytes.
 
@@ -168,6 +216,23 @@ STREAMING_OPERATORS: dict[str, StreamingOperator] = {
     "softmax": StreamingOperator(("rows", "columns", "value_bytes"), _softmax),
     "attention": StreamingOperator(
         ("batch", "heads", "queries", "keys", "dim"), _attention, matrix_efficiency=0.6
+    ),
+    "gelu": StreamingOperator(("traffic_bytes",), _activation),
+    "gelu_backward": StreamingOperator(("traffic_bytes",), _activation),
+    "silu": StreamingOperator(("traffic_bytes",), _activation),
+    "silu_backward": StreamingOperator(("traffic_bytes",), _activation),
+    "layer_norm_backward": StreamingOperator(("rows", "columns", "value_bytes"), _norm_backward),
+    "rms_norm": StreamingOperator(("rows", "columns", "value_bytes"), _layer_norm),
+    "rms_norm_backward": StreamingOperator(("rows", "columns", "value_bytes"), _norm_backward),
+    "cross_entropy": StreamingOperator(("rows", "columns", "value_bytes"), _softmax),
+    "cross_entropy_backward": StreamingOperator(
+        ("rows", "columns", "value_bytes"), _cross_entropy_backward
+    ),
+    "causal_attention": StreamingOperator(
+        ("heads", "tokens", "dim"), _causal_attention, matrix_efficiency=0.6
+    ),
+    "causal_attention_backward": StreamingOperator(
+        ("heads", "tokens", "dim"), _causal_attention_backward, matrix_efficiency=0.5
     ),
     "optimizer_step": StreamingOperator(("parameters", "state_values"), _optimizer_step),
     "memcpy_d2d": StreamingOperator(("size_bytes",), _memcpy_d2d),

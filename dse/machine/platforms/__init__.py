@@ -16,6 +16,12 @@ from dse.machine.platforms._derive import (
     derive_platform,
 )
 from dse.machine.platforms._devices import platform_of_device
+from dse.machine.platforms._families import (
+    FAMILIES,
+    FittedFamily,
+    by_formulas,
+    fitted_families,
+)
 from dse.machine.platforms._load import (
     list_platforms,
     load_platform,
@@ -34,19 +40,23 @@ from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 
 __all__ = [
+    "FAMILIES",
     "CalibrationFile",
     "CalibrationSource",
     "ChangedFigure",
     "DerivedPlatform",
     "DerivedPlatformBlock",
+    "FittedFamily",
     "Override",
     "Platform",
     "PlatformChoice",
     "PlatformDocument",
     "PlatformFact",
     "builtin_calibrations",
+    "by_formulas",
     "calibrations_from_text",
     "derive_platform",
+    "fitted_families",
     "list_platforms",
     "load_platform",
     "override_platform",

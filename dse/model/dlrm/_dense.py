@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.model._common import Operator, OperatorKind
@@ -15,6 +16,9 @@ from dse.model.dlrm._sequence import sequence_block
 if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.model.dlrm._model import DlrmModel
+
+#: Layers that are kept, a few kilobytes each: configurations of a study share them.
+_BLOCKS_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ def activation_bytes(
     return local_batch_size * values * precision.value_bytes
 
 
+@lru_cache(maxsize=_BLOCKS_KEPT)
 def _blocks(
     model: DlrmModel, samples: int, value_bytes: int, ranks: int
 ) -> tuple[Block, Block, Block]:

@@ -85,7 +85,10 @@ def _figures(validation: Validation) -> tuple[tuple[str, str], ...]:
         ("top-1 regret", percent(found.top1_regret)),
         ("within 10 % of the fastest", "yes" if found.success else "no"),
         ("measured inside the interval", percent(found.coverage, 0)),
-        *((f"factor of {factor.platform}", _factor(factor)) for factor in validation.factors),
+        *(
+            (f"factor of {factor.platform} ({factor.trainer})", _factor(factor))
+            for factor in validation.factors
+        ),
     )
 
 

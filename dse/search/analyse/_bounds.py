@@ -1,8 +1,8 @@
 """Lower bounds of the configurations on the front.
 
 Bounds of all configurations would take more than a tenth of a study, so only those on the front
-get one, when a run ends. It depends on nothing but the configuration, so a resumed run ends with
-the same ones.
+get one: with the thorough search of their plan, or when a run ends. It depends on nothing but the
+configuration, so a resumed run ends with the same ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def missing_bounds(
     found: dict[Params, float] = {}
     for record in records:
         if record.on_front and record.parameters not in known:
-            bound_s = evaluator.lower_bound_s(dict(record.parameters))
+            bound_s = record.lower_bound_s
+            if bound_s is None:
+                bound_s = evaluator.lower_bound_s(dict(record.parameters))
             if bound_s is not None:
                 found[record.parameters] = bound_s
     return found
@@ -43,6 +45,6 @@ def with_bounds(
 ) -> tuple[TrialRecord, ...]:
     """Returns the records, those on the front with their lower bound where it is known."""
     return tuple(
-        replace(record, lower_bound_s=bounds.get(record.parameters)) if record.on_front else record
+        replace(record, lower_bound_s=bounds.get(record.parameters) if record.on_front else None)
         for record in records
     )

@@ -147,7 +147,7 @@ def conclude(study: StudyResult) -> str:
     """Returns in one line what to take and why, or why nothing is feasible."""
     decision = decide(study)
     if decision is None:
-        return nothing_feasible(study.records)
+        return nothing_feasible(study)
     take = decision.take
     setup = f", {take.setup}" if take.setup else ""
     batch = f", batch {take.global_batch_size:,}" if take.global_batch_size else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.search._records import TrialRecord, TrialStatus
+    from dse.search._records import StudyResult, TrialRecord, TrialStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,21 @@ def group_reasons(records: Sequence[TrialRecord]) -> tuple[ReasonGroup, ...]:
     return tuple(ReasonGroup(examples[key], key[1], count) for key, count in counts.most_common())
 
 
-def nothing_feasible(records: Sequence[TrialRecord]) -> str:
-    """Returns why a study has no answer: the most frequent reason."""
+def nothing_feasible(study: StudyResult) -> str:
+    """Returns why a study has no answer: it ended too early, or the most frequent reason."""
+    records, certificate = study.records, study.certificate
     reasons = group_reasons(records)
-    if not reasons:
-        return "nothing was evaluated"
-    most = reasons[0]
-    return f"nothing is feasible; most often ({most.count} of {len(records)}): {most.example}"
+    because = ""
+    if reasons:
+        most = reasons[0]
+        because = f"; most often ({most.count} of {len(records)}): {most.example}"
+    if certificate is None or certificate.complete:
+        return f"nothing is feasible{because}" if reasons else "nothing was evaluated"
+    go_on = "continue with --resume, without a time limit or with a longer one"
+    count = sum(record.evaluated for record in records)
+    if not count:
+        return f"no answer yet: the search ended before its first evaluation; {go_on}"
+    return (
+        f"no answer yet: the search ended before it was complete, and nothing evaluated so far "
+        f"({count}) is feasible{because}; {go_on}, and more --trials if they were limited"
+    )

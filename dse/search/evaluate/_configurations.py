@@ -235,7 +235,12 @@ class ConfigurationEvaluator(Evaluator):
     def _evaluate_thoroughly(
         self, number: int, parameters: Mapping[str, ParameterValue]
     ) -> TrialRecord:
-        return replace(self._answered(number, parameters, self._thorough), thorough=True)
+        # The bound is wanted for everything on the front; here, workers share the work.
+        return replace(
+            self._answered(number, parameters, self._thorough),
+            thorough=True,
+            lower_bound_s=self.lower_bound_s(parameters),
+        )
 
     def _thorough(self, job: Job) -> Job:
         """Returns a job with the plan that is found with the effort of :func:`dse.shard`."""

@@ -108,11 +108,12 @@ class BestFirst(Strategy):
         """Whether no outcome can enter the front any more."""
         return not (self._state <= _State.PENDING).any()
 
-    def ask(self, count: int) -> Batch:
+    def ask(self, count: int, *, hurried: bool = False) -> Batch:
         """Returns the outcomes to evaluate and to bound next; at most `count` of each.
 
         Outcomes are evaluated only if no other one could dominate them. Those behind them are
-        bounded meanwhile, so that workers have something to do.
+        bounded meanwhile, so that workers have something to do. A hurried round evaluates the
+        outcomes that look best by what is known.
         """
         rejections = tuple(
             Rejection(self._numbered(), params, reason) for params, reason in self._rejections
@@ -120,17 +121,18 @@ class BestFirst(Strategy):
         self._rejections = ()
         proposals: list[int] = []
         bounds: dict[Hashable, Proposal] = {}
-        for layer in self._layers(count):
-            first = not proposals and not bounds
+        for layer in self._layers(min(count, _BUSY) if hurried else count):
+            first = hurried or (not proposals and not bounds)
             for index in layer:
                 effort = Effort(int(self._effort[index]))
-                if effort < self._finest:
+                if effort < self._finest and not hurried:
                     wanted = _next(effort)
                     bounds.setdefault(self._group(index, wanted), self._proposal(index, wanted))
                 elif first:
                     proposals.append(index)
             if len(bounds) + len(proposals) >= min(count, _BUSY):
                 break
+        proposals = proposals[:count]
         self._state[proposals] = _State.PENDING
         return Batch(
             tuple(Proposal(self._numbered(), self._parameters[index]) for index in proposals),

@@ -128,12 +128,13 @@ class Proposer(Strategy):
         """Whether every configuration is proposed, rejected or evaluated by others."""
         return len(self._answers) >= self._space.size
 
-    def ask(self, count: int) -> Batch:
+    def ask(self, count: int, *, hurried: bool = False) -> Batch:
         """Proposes up to `count` new configurations; fewer when the space is used up.
 
         All of them must be answered by :meth:`tell` before the next call, except those that others
-        evaluate.
+        evaluate. Hurried or not makes no difference: all are to be evaluated.
         """
+        del hurried
         proposals: list[Proposal] = []
         rejections: list[Rejection] = []
         stale = 0

@@ -25,11 +25,15 @@ class Strategy(ABC):
         """Whether there is nothing left to propose."""
 
     @abstractmethod
-    def ask(self, count: int) -> Batch:
+    def ask(self, count: int, *, hurried: bool = False) -> Batch:
         """Proposes a round of at most `count` configurations.
 
         All of them must be answered by :meth:`tell` or :meth:`tell_bounds` before the next call,
         except those that others evaluate.
+
+        Args:
+            count: Most configurations.
+            hurried: Propose what to evaluate by what is known now, without asking for bounds.
         """
 
     @abstractmethod

@@ -131,6 +131,8 @@ class TrainingWorker:
         if isinstance(command, Build):
             if command.number not in self._built:
                 self._built[command.number] = self._build(command)
+                # So that collections between samples do not visit all that torch has imported.
+                gc.freeze()
             return None
         if isinstance(command, Run):
             return self._run(self._built[command.number], command)
@@ -143,6 +145,7 @@ class TrainingWorker:
             if (old := self._built.pop(command.number, None)) is not None:
                 old.close()
             del old
+            gc.unfreeze()
             gc.collect()
             return None
         raise TypeError(f"rank {self._context.rank} received the unknown command {command!r}")

@@ -32,6 +32,7 @@ from dse.workload.transformer.program._runtimes import (
     MEGATRON,
     MEGATRON_CORE,
     NANOTRON,
+    PYTORCH,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "MEGATRON",
     "MEGATRON_CORE",
     "NANOTRON",
+    "PYTORCH",
     "TRANSFORMER_PROGRAMS",
     "ContextExchange",
     "DataSharding",

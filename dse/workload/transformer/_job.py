@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.machine import Precision
+from dse.machine import Precision, has_own_engines
 from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
@@ -112,6 +112,14 @@ class TransformerJob(Job):
         ):
             return 4
         return software.gradient_bytes
+
+    @property
+    def own_engines(self) -> bool:
+        """Whether transfers run beside kernels, and the host ahead of both.
+
+        Between processes on a CPU, all of them take the cores of the ranks in turn.
+        """
+        return has_own_engines(self.cluster.device)
 
     @property
     def expert_dispatch(self) -> ExpertDispatch:

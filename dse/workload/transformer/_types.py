@@ -317,6 +317,8 @@ class TransformerRuntime:
             include them.
         calls_per_collective: Calls of the framework for a collective of tensor parallelism, with
             what divides the product next to it; zero where those per kernel include them.
+        calls_per_shard_transfer: Calls of the framework to gather the sharded parameters of a
+            layer once, or to reduce their gradients: hooks, copies, streams and views.
         delay_beside_stages_s: Time that each rank loses at each such collective while stages on
             other nodes send to each other.
         delay_between_nodes_s: Time lost at each such collective for every node but one that it
@@ -362,6 +364,7 @@ class TransformerRuntime:
     launch: LaunchMode = LaunchMode.EAGER
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
+    calls_per_shard_transfer: float = 0.0
     delay_beside_stages_s: float = 0.0
     delay_between_nodes_s: float = 0.0
     host_waits_for_stages: bool = False

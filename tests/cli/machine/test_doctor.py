@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dse.cli._app import app
-from dse.doctor import FAMILIES
-from dse.machine.platforms import list_platforms
+from dse.machine.platforms import FAMILIES, list_platforms
 
 
 @pytest.fixture

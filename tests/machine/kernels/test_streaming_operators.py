@@ -28,6 +28,25 @@ BY_HAND = [
         2 * (2 * 192 + 2 * 240),
         4 * 960,
     ),
+    *((name, {"traffic_bytes": 80}, 80, 200) for name in ("gelu", "gelu_backward")),
+    *((name, {"traffic_bytes": 80}, 80, 200) for name in ("silu", "silu_backward")),
+    # 12 values and their gradients in, 12 gradients out; weight, its gradient and both of a bias.
+    *(
+        (f"{name}_backward", {"rows": 2, "columns": 6, "value_bytes": 2}, 2 * 60, 180)
+        for name in ("layer_norm", "rms_norm")
+    ),
+    ("rms_norm", {"rows": 2, "columns": 6, "value_bytes": 2}, 2 * 36 + 16, 96),
+    ("cross_entropy", {"rows": 2, "columns": 6, "value_bytes": 4}, 96, 60),
+    # Zeros written, then read with the logarithms for the result.
+    ("cross_entropy_backward", {"rows": 2, "columns": 6, "value_bytes": 4}, 192, 60),
+    # Three heads of 100 tokens, which see 82 of them in blocks of 64 on average.
+    ("causal_attention", {"heads": 3, "tokens": 100, "dim": 8}, 2 * 4 * 2400, 4 * 24600 * 8),
+    (
+        "causal_attention_backward",
+        {"heads": 3, "tokens": 100, "dim": 8},
+        2 * 8 * 2400,
+        10 * 24600 * 8,
+    ),
     ("optimizer_step", {"parameters": 10, "state_values": 0}, 10 * 4 * 3, 20),
     ("optimizer_step", {"parameters": 10, "state_values": 1}, 10 * 4 * 5, 70),
     ("optimizer_step", {"parameters": 10, "state_values": 2}, 10 * 4 * 7, 120),

@@ -7,7 +7,14 @@ import pytest
 import yaml
 
 from dse.report import render_report
-from dse.search import TrialStatus, conclude, decide, load_study, recommended_trial
+from dse.search import (
+    Certificate,
+    TrialStatus,
+    conclude,
+    decide,
+    load_study,
+    recommended_trial,
+)
 from dse.search.analyse._decision import below_chord
 from dse.search.space import Constraint
 from tests.search.analyse.studies import COST, MEMORY, SPEED, study_of_trials, trial
@@ -137,6 +144,27 @@ def test_nothing_feasible_is_said_with_the_reason():
     dear = trial(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
     assert "too dear" in conclude(study_of_trials(dear))
     assert recommended_trial(study_of_trials(dear)) is None
+
+
+def test_a_search_that_ended_early_says_so_where_it_has_no_answer():
+    dear = trial(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
+    early = Certificate(
+        complete=False,
+        distinct=9,
+        evaluated=0,
+        proven_dominated=0,
+        proven_infeasible=1,
+        hypervolume_missing_at_most=1.0,
+    )
+    study = replace(study_of_trials(dear), certificate=early)
+    assert "before its first evaluation" in conclude(study)
+    assert "--resume" in conclude(study)
+    small = replace(dear, status=TrialStatus.INFEASIBLE, reason="out of memory")
+    one = replace(study_of_trials(small), certificate=replace(early, evaluated=1))
+    assert "out of memory" in conclude(one)
+    assert "--resume" in conclude(one)
+    proven = replace(early, complete=True, hypervolume_missing_at_most=0.0)
+    assert "--resume" not in conclude(replace(study, certificate=proven))
 
 
 @pytest.mark.parametrize("swap", [False, True])

@@ -21,7 +21,7 @@ from dse.search.analyse._pareto import pareto_mask
 from dse.search.evaluate._distinct import Canonical, enumerate_space
 from dse.search.propose import BestFirst, make_strategy
 from dse.search.space import Constraint, SamplerName
-from tests.search.propose.made_up import SPACE, MadeUpEvaluator, made_up
+from tests.search.propose.made_up import SPACE, MadeUp, MadeUpEvaluator, made_up
 
 TRANSFORMER_SPACE = """\
 schema_version: 1
@@ -44,15 +44,16 @@ search: {batch: 4}
 """
 
 
-@pytest.fixture(params=[SPACE, TRANSFORMER_SPACE], ids=["dlrm", "transformer"])
-def inputs(request, tmp_path):
-    path = tmp_path / "space.yaml"
+@pytest.fixture(scope="module", params=[SPACE, TRANSFORMER_SPACE], ids=["dlrm", "transformer"])
+def inputs(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("space") / "space.yaml"
     path.write_text(request.param)
     return read_inputs(path)
 
 
-def every_answer(inputs):
-    """Evaluates the whole space."""
+@pytest.fixture(scope="module")
+def every(inputs):
+    """Answers of the whole space."""
     evaluator = inputs.context.make_evaluator()
     names = [parameter.name for parameter in inputs.space.parameters]
     records = []
@@ -86,9 +87,8 @@ def searched(inputs):
     return records, strategy
 
 
-def test_the_front_is_that_of_all_configurations(inputs):
+def test_the_front_is_that_of_all_configurations(inputs, every):
     records, strategy = searched(inputs)
-    every = every_answer(inputs)
     objectives = inputs.space.objectives
     assert front_values(records, objectives) == front_values(every, objectives)
     certificate = strategy.certificate()
@@ -99,10 +99,9 @@ def test_the_front_is_that_of_all_configurations(inputs):
     assert certificate.distinct == parts
 
 
-def test_nothing_beats_its_bounds(inputs):
+def test_nothing_beats_its_bounds(inputs, every):
     evaluator = inputs.context.make_evaluator()
-    drawn = random.Random(4).sample(every_answer(inputs), 24)
-    for record in drawn:
+    for record in random.Random(4).sample(every, 24):
         prediction = record.prediction
         before = 0.0
         for effort in range(evaluator.finest_bound + 1):
@@ -123,10 +122,10 @@ def test_nothing_beats_its_bounds(inputs):
             before = least_s if effort < Effort.OWN_BOUND else before
 
 
-def test_what_is_never_slower_has_the_lower_bound(inputs):
+def test_what_is_never_slower_has_the_lower_bound(inputs, every):
     evaluator, workload = inputs.context.make_evaluator(), inputs.context.workload
     choices = {each.name: each.choices for each in inputs.space.parameters}
-    for record in random.Random(5).sample(every_answer(inputs), 12):
+    for record in random.Random(5).sample(every, 12):
         parameters = dict(record.parameters)
         best = evaluator.open_job(workload.favourable(parameters, choices))
         own = evaluator.open_job(parameters)
@@ -135,10 +134,8 @@ def test_what_is_never_slower_has_the_lower_bound(inputs):
             assert best.lower_bound_s() <= own.lower_bound_s() * (1 + 1e-6)
 
 
-def test_equal_configurations_are_one(tmp_path):
-    path = tmp_path / "space.yaml"
-    path.write_text(SPACE)
-    inputs = read_inputs(path)
+@pytest.mark.parametrize("inputs", [SPACE], ids=["dlrm"], indirect=True)
+def test_equal_configurations_are_one(inputs, every):
     evaluator = inputs.context.make_evaluator()
     found = enumerate_space(inputs.space, evaluator)
     on_one_node = [each for each in found.distinct if dict(each.parameters)["world_size"] == 2]
@@ -158,7 +155,7 @@ def test_equal_configurations_are_one(tmp_path):
     assert total == inputs.space.size
     canonical = Canonical(inputs.space, evaluator)
     known = {each.parameters for each in found.distinct}
-    for record in random.Random(6).sample(every_answer(inputs), 30):
+    for record in random.Random(6).sample(every, 30):
         assert canonical(record.parameters) in known
 
 
@@ -206,17 +203,36 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
 def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
-    # The first round begins later than this.
+    # The first round begins later than this, but a few are evaluated all the same.
     part = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9)).result
     assert not part.certificate.complete
-    assert part.certificate.hypervolume_missing_at_most == 1
+    assert 1 <= part.certificate.evaluated <= 4
+    assert 0 < part.certificate.hypervolume_missing_at_most < 1
+    # Answers are kept by a second run that is as short.
+    again = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9, resume=True)).result
+    assert {r.parameters for r in part.front} == {r.parameters for r in again.front}
+    assert again.certificate == part.certificate
     whole = run(path, RunOptions(out=tmp_path / "study", resume=True)).result
     assert whole.certificate.complete
+    undisturbed = run(path, RunOptions(out=tmp_path / "undisturbed")).result
+    assert {(r.parameters, r.values) for r in whole.front} == {
+        (r.parameters, r.values) for r in undisturbed.front
+    }
     with pytest.raises(ConfigError):
         run(path, RunOptions(out=tmp_path / "other", time_limit_s=0.0))
 
 
 # --- with made-up answers --------------------------------------------------------------------
+
+
+def test_a_hurried_round_evaluates_what_looks_best_and_asks_for_no_bounds():
+    case = MadeUp([(3.0, 1.0), (1.0, 3.0), (4.0, 4.0)], [0.5] * 3, [True] * 3)
+    evaluator = MadeUpEvaluator(case)
+    search = BestFirst(case.space, enumerate_space(case.space, evaluator), evaluator)
+    assert search.ask(4).bounds
+    batch = search.ask(2, hurried=True)
+    assert sorted(dict(p.parameters)["index"] for p in batch.proposals) == [0, 1]
+    assert not batch.bounds
 
 
 @given(made_up(), st.integers(1, 7))

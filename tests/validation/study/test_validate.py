@@ -186,9 +186,7 @@ def test_an_interrupt_before_the_first_round_is_passed_on(study, monkeypatch):
         validate_study(study.result, OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "title"), [("trace", "a trace"), ("transformer", "a transformer")]
-)
+@pytest.mark.parametrize(("kind", "title"), [("trace", "a trace")])
 def test_other_workloads_are_refused(study, kind, title):
     with pytest.raises(ConfigError, match=f"is of {title}.*; only studies of `kind: dlrm`"):
         validate_study(replace(study.result, kind=kind), OPTIONS)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from dse._torch import load_torch
 from dse.calibration.microbench.operators._embedding import embedding_backward, embedding_forward
 from dse.calibration.microbench.operators._fbgemm import fbgemm_backward, fbgemm_forward
+from dse.calibration.microbench.operators._training import TRAINING_KERNELS
+from dse.calibration.microbench.operators._values import random_values
 from dse.errors import CalibrationError
 from dse.machine import Precision
 
@@ -55,18 +57,6 @@ def make_kernel(
     return KERNELS[op](sizes, Precision(precision), torch_device, rng)
 
 
-def _values(
-    shape: tuple[int, ...], precision: Precision, torch_device: str, rng: np.random.Generator
-) -> Any:
-    """Normal random values; zeros would let a GPU run at a higher clock."""
-    torch = load_torch()
-    dtype = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}.get(
-        precision, torch.float32
-    )
-    generator = torch.Generator(torch_device).manual_seed(int(rng.integers(2**31)))
-    return torch.randn(shape, generator=generator, device=torch_device).to(dtype)
-
-
 def _size(sizes: Mapping[str, float], *names: str) -> tuple[int, ...]:
     return tuple(int(sizes[name]) for name in names)
 
@@ -81,8 +71,8 @@ def _gemm(
     elif precision is Precision.TF32:
         raise ValueError("tf32 is measured on CUDA devices only")
     m, n, k = _size(sizes, "m", "n", "k")
-    left = _values((m, k), precision, torch_device, rng)
-    right = _values((n, k), precision, torch_device, rng).t()
+    left = random_values((m, k), precision, torch_device, rng)
+    right = random_values((n, k), precision, torch_device, rng).t()
     return lambda: torch.mm(left, right)
 
 
@@ -92,7 +82,7 @@ def _elementwise(
     """A multiplication by a number: half of the traffic is read, half is written."""
     torch = load_torch()
     count = max(1, int(sizes["traffic_bytes"]) // (2 * precision.value_bytes))
-    values = _values((count,), precision, torch_device, rng)
+    values = random_values((count,), precision, torch_device, rng)
     return lambda: torch.mul(values, 1.5)
 
 
@@ -102,8 +92,8 @@ def _concat(
     """Two matrices of half the columns, side by side; `rows` × `columns` is the result."""
     torch = load_torch()
     rows, columns = _size(sizes, "rows", "columns")
-    left = _values((rows, columns // 2), precision, torch_device, rng)
-    right = _values((rows, columns - columns // 2), precision, torch_device, rng)
+    left = random_values((rows, columns // 2), precision, torch_device, rng)
+    right = random_values((rows, columns - columns // 2), precision, torch_device, rng)
     return lambda: torch.cat((left, right), dim=1)
 
 
@@ -113,8 +103,8 @@ def _layer_norm(
     """Layer normalisation of every row, with weight and bias."""
     torch = load_torch()
     rows, columns = _size(sizes, "rows", "columns")
-    values = _values((rows, columns), precision, torch_device, rng)
-    weight, bias = (_values((columns,), precision, torch_device, rng) for _ in range(2))
+    values = random_values((rows, columns), precision, torch_device, rng)
+    weight, bias = (random_values((columns,), precision, torch_device, rng) for _ in range(2))
     return lambda: torch.nn.functional.layer_norm(values, (columns,), weight, bias)
 
 
@@ -123,7 +113,7 @@ def _softmax(
 ) -> Callable[[], Any]:
     """Softmax of every row."""
     torch = load_torch()
-    values = _values(_size(sizes, "rows", "columns"), precision, torch_device, rng)
+    values = random_values(_size(sizes, "rows", "columns"), precision, torch_device, rng)
     return lambda: torch.softmax(values, dim=1)
 
 
@@ -133,7 +123,7 @@ def _interaction_dot(
     """Dot products of all pairs of a sample's vectors: ``x xᵀ``, then its lower triangle."""
     torch = load_torch()
     batch, vectors, dim = _size(sizes, "batch", "vectors", "dim")
-    values = _values((batch, vectors, dim), precision, torch_device, rng)
+    values = random_values((batch, vectors, dim), precision, torch_device, rng)
     row, column = torch.tril_indices(vectors, vectors, offset=-1, device=torch_device)
 
     def call() -> Any:
@@ -153,13 +143,13 @@ def _optimizer_step(
     torch = load_torch()
     count, state_values = _size(sizes, "parameters", "state_values")
     optimizer = (torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam)[state_values]
-    parameter = _values((count,), precision, torch_device, rng).requires_grad_()
+    parameter = random_values((count,), precision, torch_device, rng).requires_grad_()
     # Steps so small that values stay as they are however often it is called.
     try:
         chosen = optimizer([parameter], lr=1e-12, fused=True)
     except (RuntimeError, ValueError):
         chosen = optimizer([parameter], lr=1e-12, foreach=True)
-    parameter.grad = _values((count,), precision, torch_device, rng)
+    parameter.grad = random_values((count,), precision, torch_device, rng)
 
     def call() -> Any:
         chosen.step()
@@ -186,8 +176,10 @@ def _attention(
     """Scaled dot-product attention without mask, by the kernel that torch chooses."""
     torch = load_torch()
     batch, heads, queries, keys, dim = _size(sizes, "batch", "heads", "queries", "keys", "dim")
-    query = _values((batch, heads, queries, dim), precision, torch_device, rng)
-    key, value = (_values((batch, heads, keys, dim), precision, torch_device, rng) for _ in "kv")
+    query = random_values((batch, heads, queries, dim), precision, torch_device, rng)
+    key, value = (
+        random_values((batch, heads, keys, dim), precision, torch_device, rng) for _ in "kv"
+    )
     return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value)
 
 
@@ -232,4 +224,5 @@ KERNELS: dict[str, KernelFactory] = {
     "memcpy_h2d": _copy(source_on_host=True, target_on_host=False),
     "memcpy_d2h": _copy(source_on_host=False, target_on_host=True),
     "memcpy_d2d": _copy(source_on_host=False, target_on_host=False),
+    **TRAINING_KERNELS,
 }

@@ -200,6 +200,19 @@ def _attention(size: Mapping[str, float]) -> Work:
     return Work(4 * scores * size["dim"], operand_bytes, 0.0, operand_bytes + 8 * scores)
 
 
+def _causal_attention(size: Mapping[str, float]) -> Work:
+    rows = size["heads"] * size["tokens"]
+    operand_bytes = 16 * rows * size["dim"]
+    return Work(
+        10 * rows * size["tokens"] * size["dim"], 2 * operand_bytes, 0.0, 2 * operand_bytes
+    )
+
+
+def _logits(size: Mapping[str, float]) -> Work:
+    both_bytes = 16 * size["rows"] * size["columns"]
+    return Work(flops=both_bytes, traffic_bytes=both_bytes, memory_bytes=both_bytes)
+
+
 def _copy(size: Mapping[str, float]) -> Work:
     return Work(traffic_bytes=2 * size["size_bytes"], memory_bytes=2 * size["size_bytes"])
 
@@ -215,6 +228,15 @@ _EMBEDDING_AXES = (
 )
 _FBGEMM_AXES = (*_EMBEDDING_AXES, Axis("tables", choices=(4,)))
 _MATRIX_AXES = (Axis("rows", 16, 262_144), Axis("columns", 4, 8_192))
+_NORM_AXES = (Axis("rows", 64, 65_536), Axis("columns", 64, 8_192))
+_LOGIT_AXES = (Axis("rows", 64, 16_384), Axis("columns", 256, 131_072))
+_ACTIVATION_AXES = (Axis("traffic_bytes", 4_096, 2**28, multiple=8),)
+_CAUSAL_AXES = (
+    # Heads of all sequences of a batch.
+    Axis("heads", 1, 512),
+    Axis("tokens", 32, 4_096, multiple=8),
+    Axis("dim", choices=(32, 64, 128)),
+)
 _COPY_AXES = (Axis("size_bytes", 1_024, 2**29, multiple=4),)
 
 #: All operators by name.
@@ -253,6 +275,21 @@ OPERATORS: dict[str, OperatorSpec] = {
         _attention,
         weight=2,
         precisions=(Precision.FP32, Precision.BF16),
+    ),
+    "gelu": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "gelu_backward": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "silu": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "silu_backward": OperatorSpec(_ACTIVATION_AXES, _elementwise),
+    "layer_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
+    "rms_norm": OperatorSpec(_NORM_AXES, _matrix),
+    "rms_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
+    "cross_entropy": OperatorSpec(_LOGIT_AXES, _logits),
+    "cross_entropy_backward": OperatorSpec(_LOGIT_AXES, _logits),
+    "causal_attention": OperatorSpec(
+        _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
+    ),
+    "causal_attention_backward": OperatorSpec(
+        _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
     ),
     "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
     "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),

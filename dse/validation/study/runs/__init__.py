@@ -11,6 +11,7 @@ from dse.errors import ConfigError
 from dse.validation.study.runs._dlrm import DlrmRuns
 from dse.validation.study.runs._planner import PlannedRun, RunPlanner
 from dse.validation.study.runs._scale import scale_model, scaling_text
+from dse.validation.study.runs._transformer import TransformerRuns
 from dse.workload import workload_kind
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["PlannedRun", "RunPlanner", "planner_of", "scale_model", "scaling_text"]
 
 #: By the kind of the workload.
-PLANNERS: Mapping[str, type[RunPlanner]] = {one.kind: one for one in (DlrmRuns,)}
+PLANNERS: Mapping[str, type[RunPlanner]] = {one.kind: one for one in (DlrmRuns, TransformerRuns)}
 
 
 def planner_of(study: StudyResult) -> type[RunPlanner]:

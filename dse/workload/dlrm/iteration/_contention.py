@@ -15,17 +15,7 @@ from dse.machine import contention_factors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse.machine import DeviceSpec
     from dse.workload.dlrm.iteration._costs import Cost
-
-
-def has_own_engines(device: DeviceSpec) -> bool:
-    """Whether exchanges overlap with computation.
-
-    On a GPU they have their own streams. Between ranks that are processes on a CPU, threads on
-    the cores of the ranks move the messages: what an exchange takes, computation waits.
-    """
-    return device.kind != "cpu"
 
 
 def contended(

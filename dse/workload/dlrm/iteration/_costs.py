@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dse.machine import has_own_engines
 from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.kernels import host_copy_estimate
 from dse.workload._host import Dispatch, HostTimes
 from dse.workload._iteration import DurationClass
 from dse.workload.dlrm._memory import input_bytes
-from dse.workload.dlrm.iteration._contention import contended, has_own_engines
+from dse.workload.dlrm.iteration._contention import contended
 from dse.workload.dlrm.iteration._dense import dense_estimate
 from dse.workload.dlrm.iteration._operators import dense_buckets, stack_operators
 from dse.workload.dlrm.program._software import InputPath

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.machine import COLLECTIVE_SLOWDOWN
+from dse.machine import COLLECTIVE_SLOWDOWN, has_own_engines
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
@@ -22,7 +22,6 @@ from dse.machine.kernels import (
     streaming_estimate,
 )
 from dse.workload.dlrm.iteration._codec import fill_codec_spreads, fill_codecs
-from dse.workload.dlrm.iteration._contention import has_own_engines
 from dse.workload.dlrm.iteration._exchanges import (
     all_reduce_s,
     all_to_all_s,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from dse.machine import has_own_engines
 from dse.workload.dlrm.iteration._codec import codec_kernels
-from dse.workload.dlrm.iteration._contention import has_own_engines
 from dse.workload.dlrm.iteration._operators import (
     bottom_on_first_rank,
     dense_buckets,

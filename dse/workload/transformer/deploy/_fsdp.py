@@ -54,11 +54,18 @@ def _head(job: TransformerJob) -> Iterator[str]:
 
 def _imports(job: TransformerJob) -> Iterator[str]:
     spread = job.parallelism
+    if _is_ddp(job):
+        yield "from contextlib import nullcontext"
+        yield ""
     yield "import torch"
     if spread.recompute is Recompute.FULL:
         yield f"from {_CHECKPOINT} import checkpoint_wrapper"
-    yield "from torch.distributed.device_mesh import init_device_mesh"
-    yield "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard"
+    if _is_ddp(job):
+        yield "from torch.nn.parallel import DistributedDataParallel"
+    else:
+        yield "from torch.distributed.device_mesh import init_device_mesh"
+    if _is_wrapped(job):
+        yield "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard"
     if spread.tensor > 1:
         yield "from torch.distributed.tensor import Replicate, Shard"
         yield "from torch.distributed.tensor.parallel import ("
@@ -80,8 +87,27 @@ def _constants(job: TransformerJob) -> dict[str, object]:
         "REPLICATE": spread.data // spread.shards if sharded else spread.data,
         "SHARD": spread.shards if sharded else 1,
         "TENSOR": spread.tensor,
-        **({"SEQUENCE_PARALLEL": spread.sequence_parallel} if spread.tensor > 1 else {}),
+        **(_tensor_constants(job) if spread.tensor > 1 else {}),
     }
+
+
+def _tensor_constants(job: TransformerJob) -> dict[str, object]:
+    return {
+        "SEQUENCE_PARALLEL": job.parallelism.sequence_parallel,
+        "FEED_FORWARD_INPUTS": ("w1", "w3") if job.model.gated_ffn else ("w1",),
+    }
+
+
+def _is_ddp(job: TransformerJob) -> bool:
+    """Whether whole replicas keep master weights, so that DDP is enough."""
+    spread = job.parallelism
+    whole = spread.data_sharding is DataSharding.NONE and spread.tensor == 1
+    return whole and spread.data > 1 and job.precision.value_bytes == 4
+
+
+def _is_wrapped(job: TransformerJob) -> bool:
+    """Whether FSDP2 has anything to do: replicas to share with, or weights to cast."""
+    return not _is_ddp(job) and (job.parallelism.data > 1 or job.precision.value_bytes < 4)
 
 
 _STYLES = (
@@ -89,6 +115,7 @@ _STYLES = (
     "PrepareModuleInput",
     "RowwiseParallel",
     "SequenceParallel",
+    "loss_parallel",
     "parallelize_module",
 )
 
@@ -99,14 +126,15 @@ _PLANS = """
 def layer_plan():
     shared = Shard(1) if SEQUENCE_PARALLEL else Replicate()
     plan = {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
-    plan |= {f"feed_forward.{name}": ColwiseParallel() for name in ("w1", "w3")}
+    plan |= {f"feed_forward.{name}": ColwiseParallel() for name in FEED_FORWARD_INPUTS}
     for name in ("attention.wo", "feed_forward.w2"):
         plan[name] = RowwiseParallel(output_layouts=shared)
+    # The gradients of a block's input are summed once for all of its first matrices.
+    for name in ("attention", "feed_forward"):
+        plan[name] = PrepareModuleInput(
+            input_layouts=(shared,), desired_input_layouts=(Replicate(),)
+        )
     if SEQUENCE_PARALLEL:
-        for name in ("attention", "feed_forward"):
-            plan[name] = PrepareModuleInput(
-                input_layouts=(shared,), desired_input_layouts=(Replicate(),)
-            )
         for name in ("attention_norm", "ffn_norm"):
             plan[name] = SequenceParallel()
     return plan
@@ -116,7 +144,10 @@ def model_plan():
     shared = Shard(1) if SEQUENCE_PARALLEL else Replicate()
     plan = {
         "tok_embeddings": RowwiseParallel(input_layouts=Replicate(), output_layouts=shared),
-        "output": ColwiseParallel(input_layouts=shared, output_layouts=Replicate()),
+        # Logits stay where they are made: `loss_parallel` takes the cross entropy of the parts.
+        "output": ColwiseParallel(
+            input_layouts=shared, output_layouts=Shard(-1), use_local_output=False
+        ),
     }
     return plan | ({"norm": SequenceParallel()} if SEQUENCE_PARALLEL else {})
 """
@@ -124,21 +155,45 @@ def model_plan():
 
 def _parallelize(job: TransformerJob) -> Iterator[str]:
     spread = job.parallelism
+    wrapped = _is_wrapped(job)
+    yield 'def parallelize(model, device="cuda"):'
+    if not _is_ddp(job):
+        yield '    names = ("replicate", "shard", "tensor")'
+        yield "    sizes = (REPLICATE, SHARD, TENSOR)"
+        yield "    mesh = init_device_mesh(device, sizes, mesh_dim_names=names)"
+    if wrapped:
+        yield from _sharding(job)
+    if spread.tensor > 1:
+        yield '    parallelize_module(model, mesh["tensor"], model_plan())'
+    changes = list(_layer_changes(job))
+    if changes:
+        yield "    for name, layer in list(model.layers.named_children()):"
+        yield from changes
+        yield "        model.layers.register_module(name, layer)"
+    if _is_ddp(job):
+        yield "    return DistributedDataParallel(model, gradient_as_bucket_view=True)"
+    elif wrapped:
+        yield "    # The backward pass begins with what the forward pass ends with."
+        yield '    return fully_shard(model, **{**sharding, "reshard_after_forward": False})'
+    else:
+        yield "    return model"
+
+
+def _sharding(job: TransformerJob) -> Iterator[str]:
+    spread = job.parallelism
     dtype = _DTYPES[job.precision]
     reduced = "torch.float32" if job.gradient_bytes == 4 else dtype
     reshard = spread.data_sharding is DataSharding.PARAMETERS and spread.reshard_after_forward
-    yield 'def parallelize(model, device="cuda"):'
-    yield '    names = ("replicate", "shard", "tensor")'
-    yield "    mesh = init_device_mesh(device, (REPLICATE, SHARD, TENSOR), mesh_dim_names=names)"
     yield f"    policy = MixedPrecisionPolicy(param_dtype={dtype}, reduce_dtype={reduced})"
     yield "    sharding = {"
     yield '        "mesh": mesh["replicate", "shard"],'
     yield '        "mp_policy": policy,'
     yield f'        "reshard_after_forward": {reshard},'
     yield "    }"
-    if spread.tensor > 1:
-        yield '    parallelize_module(model, mesh["tensor"], model_plan())'
-    yield "    for name, layer in list(model.layers.named_children()):"
+
+
+def _layer_changes(job: TransformerJob) -> Iterator[str]:
+    spread = job.parallelism
     if spread.tensor > 1:
         yield '        parallelize_module(layer, mesh["tensor"], layer_plan())'
     if spread.recompute is Recompute.FULL:
@@ -146,21 +201,30 @@ def _parallelize(job: TransformerJob) -> Iterator[str]:
         yield f"        layer = checkpoint_wrapper(layer, early_stop={early})"
     if job.software.fused_elementwise:
         yield "        layer.compile()"
-    yield "        model.layers.register_module(name, fully_shard(layer, **sharding))"
-    yield "    return fully_shard(model, **sharding)"
+    if _is_wrapped(job):
+        yield "        layer = fully_shard(layer, **sharding)"
 
 
 def _train_step(job: TransformerJob) -> Iterator[str]:
+    whole = not job.parallelism.data_sharding.shards_gradients
+    once = whole or job.parallelism.no_sync
     yield "def train_step(model, micro_batches, loss_of, optimizer):"
     yield "    for index, batch in enumerate(micro_batches):"
-    whole = not job.parallelism.data_sharding.shards_gradients
-    if whole or job.parallelism.no_sync:
+    if once and (_is_ddp(job) or _is_wrapped(job)):
         yield "        # Gradients are summed here and reduced once a step."
         yield "        last = index + 1 == MICRO_BATCHES"
+    if once and _is_wrapped(job):
         yield "        model.set_requires_gradient_sync(last)"
-    if whole:
-        yield "        model.set_reshard_after_backward(last)"
-    yield "        (loss_of(model, batch) / MICRO_BATCHES).backward()"
+        if whole:
+            yield "        model.set_reshard_after_backward(last)"
+    step = "(loss_of(model, batch) / MICRO_BATCHES).backward()"
+    if job.parallelism.tensor > 1:
+        yield "        with loss_parallel():"
+        step = f"    {step}"
+    elif _is_ddp(job):
+        yield "        with nullcontext() if last else model.no_sync():"
+        step = f"    {step}"
+    yield f"        {step}"
     yield "    optimizer.step()"
     yield "    optimizer.zero_grad()"
 

@@ -24,8 +24,14 @@ from dse.machine.kernels import (
     elementwise_time_s,
     gemm_estimate,
     grouped_gemm_estimate,
+    streaming_estimate,
 )
-from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
+from dse.workload.transformer.kernels._operators import (
+    Attention,
+    Elementwise,
+    OperatorCall,
+    Product,
+)
 from dse.workload.transformer.step._cost import Cost
 
 if TYPE_CHECKING:
@@ -126,6 +132,8 @@ class KernelTimes:
         self._dense = precision.outside_products
         self._flash = _flash_implementation(device, self._dense, software)
         self._elementwise_factor = 1.0 if software.fused_elementwise else EAGER_FACTOR
+        self._fused = software.fused_elementwise
+        self._calls: dict[OperatorCall, float | None] = {}
         self._products: OrderedDict[Product, tuple[float, float]] = OrderedDict()
         self._attentions: dict[Attention, tuple[float, float]] = {}
 
@@ -194,6 +202,8 @@ class KernelTimes:
 
     def _attention(self, kernel: Attention) -> tuple[float, float]:
         """Returns the time of fused attention and its spread."""
+        if kernel not in self._attentions and (found := self._measured_attention(kernel)):
+            self._attentions[kernel] = found
         if kernel not in self._attentions:
             names = (*ATTENTION_SIZES, *ATTENTION_OPTIONS)
             sizes = {name: getattr(kernel, name) for name in names}
@@ -208,7 +218,39 @@ class KernelTimes:
             self._attentions[kernel] = (float(estimate.time_s), float(estimate.spread))
         return self._attentions[kernel]
 
+    def _measured_attention(self, kernel: Attention) -> tuple[float, float] | None:
+        """Returns time and spread where PyTorch's own attention was measured in training."""
+        plain = kernel.causal and kernel.queries == kernel.keys <= kernel.window
+        op = "causal_attention_backward" if kernel.backward else "causal_attention"
+        known = self._device.calibration(op, self._dense) is not None
+        if not (plain and kernel.dim == kernel.value_dim and known and self._calls_torch):
+            return None
+        sizes = {"tokens": kernel.keys, "batch": kernel.batch, "heads": kernel.heads}
+        estimate = streaming_estimate(self._device, op, {**sizes, "dim": kernel.dim}, self._dense)
+        return float(estimate.time_s), float(estimate.spread)
+
+    @property
+    def _calls_torch(self) -> bool:
+        """Whether attention is PyTorch's own: FlashAttention-2, or any on a CPU."""
+        return self._device.kind == "cpu" or self._flash == "flash_attention_2"
+
+    def _call_s(self, call: OperatorCall) -> float | None:
+        """Returns the time of a measured operator; None if it was not measured."""
+        if call not in self._calls:
+            sizes = dict(call.sizes)
+            known = self._device.calibration(call.op) is not None
+            found = streaming_estimate(self._device, call.op, sizes) if known else None
+            self._calls[call] = None if found is None else call.share * float(found.time_s)
+            if len(self._calls) > _REMEMBERED:
+                self._calls.clear()
+                return self._call_s(call)
+        return self._calls[call]
+
     def _elementwise_s(self, kernel: Elementwise) -> float:
+        calls_s = [] if self._fused else [self._call_s(call) for call in kernel.calls]
+        measured_s = [seconds for seconds in calls_s if seconds is not None]
+        if measured_s and len(measured_s) == len(calls_s):
+            return sum(measured_s)
         each = kernel.traffic_bytes / kernel.launches
         factor = EAGER_FACTOR if kernel.separate else self._elementwise_factor
         busy_s = float(elementwise_time_s(self._device, each)) * factor

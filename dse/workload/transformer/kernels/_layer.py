@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.model import AttentionKind, TransformerFamily
+from dse.model import Activation, AttentionKind, TransformerFamily
 from dse.workload.transformer._types import LossKernels, RecomputeModule
 from dse.workload.transformer.kernels._attention import AttentionWork
 from dse.workload.transformer.kernels._experts import ExpertWork
-from dse.workload.transformer.kernels._operators import Elementwise, Product, Work
+from dse.workload.transformer.kernels._operators import (
+    Elementwise,
+    OperatorCall,
+    Product,
+    Work,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,11 +107,14 @@ class LayerWork:
         kernels += self._bias_gradients()
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
-            kernels.append(Elementwise(per_value * model.ffn_hidden / self._tensor * self.tokens))
+            moved = per_value * model.ffn_hidden / self._tensor * self.tokens
+            inner = model.ffn_hidden / self._tensor * self.tokens
+            kernels.append(Elementwise(moved, calls=self._activation(inner, backward=True)))
         if self.experts is not None:
             kernels += self.experts.backward()
         # Two norms, their weights' gradients, and two sums with the gradient of the residual.
-        kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3)] * 2
+        norm = (*self._norm_backward_calls(), self._stream(3 * hidden * self._rows))
+        kernels += [Elementwise((3 + 2 + 3) * value * hidden * self._rows, 3, calls=norm)] * 2
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.attention.core_backward()]
@@ -149,7 +157,8 @@ class LayerWork:
         return Product(m, n, k, low=self._problem.precision.is_low)
 
     def _norm(self) -> Elementwise:
-        return Elementwise(2 * self._value * self._model.hidden * self._rows)
+        calls = (self._by_rows(self._model.norm.value, self._model.hidden),)
+        return Elementwise(2 * self._value * self._model.hidden * self._rows, calls=calls)
 
     def _residual(self) -> Elementwise:
         """Adds a block's output, after dropout, to the residual."""
@@ -157,6 +166,31 @@ class LayerWork:
         if self._mask and not self._fused:
             moved, launches = moved + 2 * self._value, 2
         return Elementwise(moved * self._model.hidden * self._rows, launches)
+
+    # --- operators of PyTorch -------------------------------------------------------------------
+
+    def _by_rows(self, op: str, columns: float) -> OperatorCall:
+        return OperatorCall.of(op, rows=self._rows, columns=columns, value_bytes=self._value)
+
+    def _norm_backward_calls(self) -> tuple[OperatorCall, ...]:
+        return (self._by_rows(f"{self._model.norm.value}_backward", self._model.hidden),)
+
+    def _stream(self, values: float) -> OperatorCall:
+        """An operator that reads or writes so many values."""
+        return OperatorCall.of("elementwise", traffic_bytes=self._value * values)
+
+    def _activation(self, values: float, *, backward: bool) -> tuple[OperatorCall, ...]:
+        """The activation of a feed-forward block, and the product with what its gate gives.
+
+        The square of a ReLU is two streams; a gate's product is one, and two backward.
+        """
+        gated = self._model.gated_ffn
+        kind, passes = self._model.activation, 3 if backward else 2
+        products = (self._stream(3 * values),) * ((2 if backward else 1) if gated else 0)
+        if kind is Activation.RELU2:
+            return (*(self._stream(passes * values),) * 2, *products)
+        op = f"{kind.value}_backward" if backward else kind.value
+        return (OperatorCall.of(op, traffic_bytes=passes * self._value * values), *products)
 
     def _before_core(self) -> list[Kernel]:
         inputs = [self._product(*sizes) for sizes in self.attention.inputs()]
@@ -177,7 +211,9 @@ class LayerWork:
         values = 2
         if self._model.gated_ffn:
             values = 3 if self._fused else 5
-        activation = Elementwise(values * self._value * second[2] * rows)
+        inner = second[2] * rows
+        calls = self._activation(inner, backward=False)
+        activation = Elementwise(values * self._value * inner, calls=calls)
         return [self._product(*first), activation, self._product(*second)]
 
     # --- before and after the layers ------------------------------------------------------------
@@ -188,7 +224,15 @@ class LayerWork:
         moved = 2 * value + (3 * value if model.learned_positions else 0)
         moved += (2 * value + 1) if self._mask else 0
         forward = Elementwise(moved * model.hidden * self._rows, 3)
-        backward = Elementwise((moved + 2 * value) * model.hidden * self._rows, 4)
+        # PyTorch adds the gradients of tokens to zeros for the whole embedding.
+        rows = -(-model.vocab // self._tensor)
+        calls = (
+            self._stream(rows * model.hidden),
+            OperatorCall.of(
+                "elementwise", traffic_bytes=(moved + 2 * value) * model.hidden * self._rows
+            ),
+        )
+        backward = Elementwise((moved + 2 * value) * model.hidden * self._rows, 4, calls=calls)
         return Work((forward,), (backward,))
 
     def head(self) -> Work:
@@ -199,7 +243,9 @@ class LayerWork:
         backward: list[Kernel] = [
             Product(tokens, hidden, columns),
             Product(hidden, columns, tokens),
-            Elementwise((3 + 2) * value * hidden * self._rows, 2),
+            Elementwise(
+                (3 + 2) * value * hidden * self._rows, 2, calls=self._norm_backward_calls()
+            ),
         ]
         if model.family is TransformerFamily.BERT:
             forward += [Product(tokens, hidden, hidden), Elementwise(2 * value * hidden * tokens)]
@@ -207,8 +253,13 @@ class LayerWork:
             backward.append(Elementwise(3 * value * hidden * tokens))
         logits = columns * tokens
         forward_bytes, backward_bytes, launches = _loss_bytes(self._problem.software.loss, value)
-        forward.append(Elementwise(forward_bytes * logits, launches))
-        backward.append(Elementwise(backward_bytes * logits, launches))
+        loss = {"rows": float(tokens), "columns": float(columns), "value_bytes": float(value)}
+        for kernels, op, moved in (
+            (forward, "cross_entropy", forward_bytes),
+            (backward, "cross_entropy_backward", backward_bytes),
+        ):
+            calls = (OperatorCall.of(op, **loss),)
+            kernels.append(Elementwise(moved * logits, launches, calls=calls))
         return Work(tuple(forward), tuple(backward))
 
     def head_weight_gradients(self) -> list[Kernel]:

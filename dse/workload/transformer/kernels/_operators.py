@@ -31,6 +31,25 @@ class Product(NamedTuple):
         return 2.0 * self.m * self.n * self.k * self.batch
 
 
+class OperatorCall(NamedTuple):
+    """An operator of the framework that a device may have been measured with.
+
+    Attributes:
+        op: A key of :data:`dse.machine.kernels.STREAMING_OPERATORS`.
+        sizes: Names and values of its sizes.
+        share: Calls, or the part of one.
+    """
+
+    op: str
+    sizes: tuple[tuple[str, float], ...]
+    share: float = 1.0
+
+    @staticmethod
+    def of(op: str, share: float = 1.0, **sizes: float) -> OperatorCall:
+        """Returns a call with its sizes by name."""
+        return OperatorCall(op, tuple(sizes.items()), share)
+
+
 class Elementwise(NamedTuple):
     """Kernels that move bytes.
 
@@ -38,11 +57,14 @@ class Elementwise(NamedTuple):
         traffic_bytes: Bytes read and written by all of them.
         launches: Their number.
         separate: PyTorch's kernels, one an operator, whatever the program fuses elsewhere.
+        calls: The same as operators of PyTorch, for programs that do not fuse them, on devices
+            that were measured with all of these; empty where only the bytes are known.
     """
 
     traffic_bytes: float
     launches: int = 1
     separate: bool = False
+    calls: tuple[OperatorCall, ...] = ()
 
     @property
     def flops(self) -> float:

@@ -14,6 +14,7 @@ from dse.workload.transformer.program._runtimes import (
     MEGATRON_CORE,
     MEGATRON_DEEPSPEED,
     NANOTRON,
+    PYTORCH,
     ROUTER_KERNELS,
     TORCHTITAN,
     TORCHTITAN_EAGER,
@@ -26,6 +27,7 @@ _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A10
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
 _PEAKS = "Peak memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
 _BRIDGE = "2 published steps of Qwen3 30B-A3B under Megatron-Bridge: 8 B200, one sample a pass"
+_TINY = "18 steps of decoders of 0.1 and 0.4 million parameters: two ranks of an EPYC"
 _ROUTER = FittedValue("router_kernels", ROUTER_KERNELS, _BRIDGE)
 _CALLS = FittedValue("framework_calls_per_op", EAGER_CALLS, _VTRAIN)
 
@@ -119,6 +121,20 @@ _PROGRAMS = (
         origin="Like `torchtitan`, with separate elementwise kernels and PyTorch's loss",
         fitted=(_CALLS,),
         software=TORCHTITAN_EAGER,
+    ),
+    TransformerProgram(
+        name="pytorch",
+        description="PyTorch's own DDP, FSDP2 and tensor parallelism, as `fsdp` exports them",
+        origin=(
+            "Read: like `torchtitan_eager`, without clipping; hooks and DTensor in Python. "
+            "Counted: bytes of an update"
+        ),
+        fitted=(
+            FittedValue("framework_calls_per_op", PYTORCH.framework_calls_per_op, _TINY),
+            FittedValue("calls_per_collective", PYTORCH.calls_per_collective, _TINY),
+            FittedValue("calls_per_shard_transfer", PYTORCH.calls_per_shard_transfer, _TINY),
+        ),
+        software=PYTORCH,
     ),
     TransformerProgram(
         name="composer",

@@ -10,7 +10,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.transformer._types import DataSharding
 from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
-from dse.workload.transformer.kernels._operators import Elementwise
+from dse.workload.transformer.kernels._operators import Elementwise, OperatorCall
 from dse.workload.transformer.memory._account import (
     end_parameters,
     optimizer_parameters,
@@ -27,6 +27,7 @@ from dse.workload.transformer.step._layer_costs import (
     LayerKernels,
     accumulation,
     layer_kernels,
+    shard_calls,
     shards_gradients,
 )
 from dse.workload.transformer.step._structure import Kind, Role, Structure
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer.kernels._operators import Kernel
+
+
+#: Bytes that one pass of a fused Adam reads and writes for each parameter in FP32: the gradient,
+#: and the weight and two moments both ways.
+_ADAM_BYTES = 28.0
 
 
 def make_structure(problem: TransformerJob) -> Structure:
@@ -63,6 +69,7 @@ def make_structure(problem: TransformerJob) -> Structure:
         schedule=parallelism.schedule,
         reshards=parallelism.reshard_after_forward,
         reduces_once=parallelism.no_sync,
+        own_engines=problem.own_engines,
     )
 
 
@@ -118,7 +125,7 @@ class StepCosts:
         if role is Role.OPTIMIZER:
             return self._optimizer(stage)
         if role in self._ends:
-            return self._ends[role].cost(self._dispatch_s)
+            return self._end(role)
         return self._data_transfer(kind)
 
     # --- passes ---------------------------------------------------------------------------------
@@ -128,6 +135,21 @@ class StepCosts:
         if self._software.fused_accumulation:
             return []
         return accumulation(self._problem, end_parameters(self._problem, last=last))
+
+    def _end(self, role: Role) -> Cost:
+        """Returns the cost of what comes before or after the layers."""
+        cost = self._ends[role].cost(self._dispatch_s)
+        if self._problem.own_engines:
+            # Steps of devices have dozens of layers, whose collectives count alone.
+            return cost
+        sums, each_s = self._transfers.end_sums(role), self._collective_s
+        return total_cost(cost, *(total_cost(one, Cost(dispatch_s=each_s)) for one in sums))
+
+    @property
+    def _collective_s(self) -> float:
+        """Time of the host for a collective of tensor parallelism."""
+        software = self._software
+        return self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""
@@ -175,9 +197,9 @@ class StepCosts:
             cost = total_cost(cost, Cost(*(count * seconds for seconds in one)))
         head, embedding = _PASSES[role]
         if first and embedding is not None:
-            cost = total_cost(cost, self._ends[embedding].cost(self._dispatch_s))
+            cost = total_cost(cost, self._end(embedding))
         if last:
-            cost = total_cost(cost, self._ends[head].cost(self._dispatch_s))
+            cost = total_cost(cost, self._end(head))
         sends = not (last if role is Role.FORWARD else first)
         if sends and role is not Role.WEIGHT_GRADIENTS and not self._software.overlap_pipeline:
             cost = total_cost(cost, self._stage_output)
@@ -195,7 +217,12 @@ class StepCosts:
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
-        update = times.measure([[Elementwise(traffic, 8)]])[0].cost(self._dispatch_s)
+        # One pass of a fused Adam over parameters in FP32, and as much again as there is traffic.
+        adam = OperatorCall.of(
+            "optimizer_step", parameters=traffic / _ADAM_BYTES, state_values=2.0
+        )
+        kernels = times.measure([[Elementwise(traffic, 8, calls=(adam,))]])[0]
+        update = kernels.cost(self._dispatch_s)
         if self._parallelism.offload.optimizer:
             return total_cost(update, host_update(self._problem, stage))
         return update
@@ -204,17 +231,19 @@ class StepCosts:
 
     def _data_transfer(self, kind: Kind) -> Cost:
         role, stage, chunk, _ = kind
-        transfers = self._transfers
+        transfers, calls = self._transfers, shard_calls(self._problem, self._dispatch_s)
         if role is Role.GATHER_ROOT:
-            return transfers.gathered(self._root_parameters(stage > 0))
+            return total_cost(transfers.gathered(self._root_parameters(stage > 0)), calls)
         if role is Role.GATHER_UPDATED:
-            return transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
+            units = self._problem.stage_layers(stage) + 1
+            gathered = transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
+            return total_cost(gathered, Cost(dispatch_s=units * calls.dispatch_s))
         if role is Role.REDUCE_ALL:
             return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))
         if role is Role.REDUCE_EMBEDDING:
             return transfers.ends_reduced()
         if shards_gradients(self._problem):
-            return transfers.reduced(self._root_parameters(bool(chunk)))
+            return total_cost(transfers.reduced(self._root_parameters(bool(chunk))), calls)
         return transfers.reduced(end_parameters(self._problem, last=bool(chunk)))
 
     def _stage(self, stage: int) -> tuple[float, float]:

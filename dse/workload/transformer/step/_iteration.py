@@ -3,7 +3,8 @@
 The host dispatches the kernels of a pass, or of another task of the compute stream, and runs ahead
 of the device as far as it can. The device starts a task when the host has dispatched all earlier
 ones; where kernels are shorter than their dispatch, the stream runs dry. Transfers that nothing
-hides follow the kernels of their task.
+hides follow the kernels of their task. Between processes on a CPU, host, kernels and transfers
+take the cores of a rank in turn.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
     for kind, cost in zip(tasks.kinds, by_kind, strict=True):
-        kernels = Cost(*cost[:3])
+        kernels = Cost(*cost[: 3 if structure.own_engines else 4])
         transfer = cost._replace(**dict.fromkeys(Cost._fields[:4], 0.0))
         parts.append(Cost(dispatch_s=cost.dispatch_s))
         if kind.role.is_transfer:
             segments.append((_TRANSFER,))
-            parts.append(transfer)
+            parts.append(transfer if structure.own_engines else cost)
         elif transfer.transfer_s:
             segments.append((_KERNELS, _EXPOSED))
             parts += [kernels, transfer]
@@ -192,7 +193,7 @@ def step_graph(
         segments: Parts of each kind of task.
     """
     # A host that is always ahead of its device never matters.
-    launch_bound = any(cost.dispatch_s > cost.device_s for cost in costs)
+    launch_bound = structure.own_engines and any(cost.dispatch_s > cost.device_s for cost in costs)
     waits = problem.software.host_waits_for_stages
     return _build_graph(structure, segments, launch_bound, launch_bound and waits)
 

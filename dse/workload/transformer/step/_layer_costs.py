@@ -127,6 +127,20 @@ def shards_gradients(problem: TransformerJob) -> bool:
     return parallelism.replicas > 1 and parallelism.data_sharding.shards_gradients
 
 
+def shard_calls(problem: TransformerJob, dispatch_s: float) -> Cost:
+    """Returns the host's time to gather what is sharded of a layer, or to reduce its gradients.
+
+    Args:
+        problem: What is trained, where and how.
+        dispatch_s: Time of the host for one kernel.
+    """
+    software = problem.software
+    if problem.parallelism.data_sharding is DataSharding.NONE:
+        return Cost()
+    calls = software.calls_per_shard_transfer / software.framework_calls_per_op
+    return Cost(dispatch_s=dispatch_s * calls)
+
+
 def _expert_parameters(problem: TransformerJob) -> float:
     """Parameters of a rank's experts in one layer."""
     return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
@@ -272,6 +286,8 @@ class LayerCosts:
     def _beside(self, role: Role) -> Cost:
         """Returns what overlaps with the layer in a pass that is taken apart by layer."""
         parallelism, hidden = self._parallelism, Cost()
+        if not self._problem.own_engines:
+            return hidden
         if role in _REDUCED and parallelism.replicas > 1:
             hidden = self._reduced()
         again = role is Role.LAYER_FORWARD or parallelism.reshard_after_forward
@@ -284,14 +300,18 @@ class LayerCosts:
 
     def _gather(self) -> Cost:
         """The gathering of the layer's parameters next to the layer before."""
-        beside_s = self._forward.total_s if self._software.prefetch_parameters else 0.0
-        return transfer_next_to(self._gathered(), beside_s)
+        overlaps = self._software.prefetch_parameters and self._problem.own_engines
+        beside_s = self._forward.total_s if overlaps else 0.0
+        gather = transfer_next_to(self._gathered(), beside_s)
+        return total_cost(gather, shard_calls(self._problem, self._dispatch_s))
 
     def _reduce(self) -> Cost:
         """The sum of the layer's gradients next to the following layer's pass."""
         apart = self._parallelism.schedule is Schedule.ZERO_BUBBLE
         beside = self._weights if apart else self._backward
-        return transfer_next_to(self._reduced(), beside.total_s)
+        beside_s = beside.total_s if self._problem.own_engines else 0.0
+        reduce = transfer_next_to(self._reduced(), beside_s)
+        return total_cost(reduce, shard_calls(self._problem, self._dispatch_s))
 
     @property
     def _parameters(self) -> tuple[float, float]:

@@ -104,6 +104,7 @@ class Structure:
         schedule: Order of the passes of a stage.
         reshards: Whether sharded parameters are gathered again for a backward pass.
         reduces_once: Whether sharded gradients are reduced after the last micro-batch alone.
+        own_engines: Whether transfers run beside kernels.
     """
 
     pipeline: int
@@ -121,6 +122,7 @@ class Structure:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     reshards: bool = True
     reduces_once: bool = False
+    own_engines: bool = True
 
     def chunk_kinds(self, stage: int, chunk: int) -> tuple[int, ...]:
         """Returns the kind of each layer of a chunk of a stage."""

@@ -54,14 +54,15 @@ class StepTasks:
 @lru_cache(maxsize=32)
 def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
-    builder = _Builder()
+    builder = _Builder(own_engines=structure.own_engines)
     _passes(structure, builder)
     _after_passes(structure, builder)
     return builder.build()
 
 
 class _Builder:
-    def __init__(self) -> None:
+    def __init__(self, *, own_engines: bool) -> None:
+        self._own_engines = own_engines
         self._streams: dict[tuple[int, StreamName], int] = {}
         self._kinds: dict[Kind, int] = {}
         self._kind: list[int] = []
@@ -82,6 +83,8 @@ class _Builder:
         stream: StreamName = StreamName.COMPUTE,
     ) -> int:
         """Adds a task at the end of a stream and returns its index."""
+        if not self._own_engines:
+            stream = StreamName.COMPUTE
         task = len(self._kind)
         index = self._streams.setdefault((stage, stream), len(self._streams))
         kind = Kind(role, stage, chunk, layer)

@@ -10,6 +10,7 @@ from dse.workload.transformer._types import ContextExchange, DataSharding, Exper
 from dse.workload.transformer.kernels._routing import busiest_load
 from dse.workload.transformer.step._cost import Cost, exposed, total_cost
 from dse.workload.transformer.step._groups import Groups, estimate
+from dse.workload.transformer.step._structure import Role
 
 if TYPE_CHECKING:
     from dse.model import MixtureOfExperts
@@ -101,7 +102,8 @@ class Transfers:
         part of a gather, or the last of a scatter, has nothing to overlap.
         """
         parallelism = self._parallelism
-        if not (self._software.overlap_tensor_products and parallelism.sequence_parallel):
+        overlaps = self._software.overlap_tensor_products and self._problem.own_engines
+        if not (overlaps and parallelism.sequence_parallel):
             return transfer
         alone = 1.0 / parallelism.tensor
         hidden = exposed(transfer.scaled(transfers=1.0 - alone), (1.0 - alone) * products_s)
@@ -126,7 +128,7 @@ class Transfers:
             gathers = total_cost(*[gather] * len(inputs))
             # The other half of the products takes these gradients in.
             visible = self._by_parts(gathers, weight_gradients_s)
-        if self._software.overlap_tensor:
+        if self._software.overlap_tensor and self._problem.own_engines:
             hideable = exposed(hideable, weight_gradients_s)
         return total_cost(visible, hideable)
 
@@ -150,7 +152,31 @@ class Transfers:
             return Cost()
         op, group = CollectiveOp.ALL_GATHER, self._groups.tensor
         gathers = total_cost(*(self._transfer(op, size, group) for size in self._input_bytes))
-        return exposed(gathers, products_s) if self._software.overlap_tensor else gathers
+        overlaps = self._software.overlap_tensor and self._problem.own_engines
+        return exposed(gathers, products_s) if overlaps else gathers
+
+    def end_sums(self, role: Role) -> tuple[Cost, ...]:
+        """Returns the collectives of tensor parallelism before or after the layers.
+
+        Outputs of the embedding are summed, and the gradients of what the head takes in; the loss
+        has the largest logit of each token, the sum of all and the one that is right.
+
+        Args:
+            role: A pass through embedding or head.
+        """
+        parallelism, group = self._parallelism, self._groups.tensor
+        if parallelism.tensor == 1:
+            return ()
+        size, split = self._activation_bytes, parallelism.sequence_parallel
+        gather = self._transfer(CollectiveOp.ALL_GATHER, size, group)
+        scattered = CollectiveOp.REDUCE_SCATTER if split else CollectiveOp.ALL_REDUCE
+        summed = self._transfer(scattered, size, group)
+        if role is Role.EMBEDDING_FORWARD or role is Role.HEAD_BACKWARD:
+            return (summed,)
+        if role is Role.HEAD:
+            token = self._transfer(CollectiveOp.ALL_REDUCE, 4.0 * self._tokens, group)
+            return (*([gather] if split else []), token, token, token)
+        return (gather,) if split and role is Role.EMBEDDING_BACKWARD else ()
 
     # --- context --------------------------------------------------------------------------------
 
@@ -175,6 +201,8 @@ class Transfers:
             return total_cost(gathered, self._transfer(CollectiveOp.REDUCE_SCATTER, size, group))
         # Gradients go around with keys and values.
         moved = self._transfer(CollectiveOp.ALL_GATHER, size * (2 if backward else 1), group)
+        if not self._problem.own_engines:
+            return moved
         # While the rank works on the last ones, none are on their way.
         return exposed(moved, attention_s * (ranks - 1) / ranks)
 

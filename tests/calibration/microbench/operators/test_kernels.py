@@ -12,6 +12,10 @@ from dse.errors import CalibrationError
 torch = pytest.importorskip("torch")
 
 BAG = {"rows": 50, "dim": 8, "batch": 6, "pooling": 3, "alpha": 0.0, "value_bytes": 4}
+ACTIVATIONS = ("gelu", "gelu_backward", "silu", "silu_backward")
+NORMS = ("layer_norm_backward", "rms_norm", "rms_norm_backward")
+LOSSES = ("cross_entropy", "cross_entropy_backward")
+CAUSAL = ("causal_attention", "causal_attention_backward")
 TINY = {
     "gemm": {"m": 3, "n": 5, "k": 7},
     "embedding_forward": BAG,
@@ -24,6 +28,9 @@ TINY = {
     "optimizer_step": {"parameters": 10, "state_values": 2},
     "index_permute": {"values": 20},
     "attention": {"batch": 2, "heads": 3, "queries": 4, "keys": 5, "dim": 8},
+    **{name: {"traffic_bytes": 96} for name in ACTIVATIONS},
+    **{name: {"rows": 4, "columns": 16} for name in (*NORMS, *LOSSES)},
+    **{name: {"heads": 3, "tokens": 8, "dim": 4} for name in CAUSAL},
     "memcpy_h2d": {"size_bytes": 64},
     "memcpy_d2h": {"size_bytes": 64},
     "memcpy_d2d": {"size_bytes": 64},
@@ -40,6 +47,11 @@ SHAPES = {
     "optimizer_step": (10,),
     "index_permute": (20,),
     "attention": (2, 3, 4, 8),
+    **dict.fromkeys(("gelu", "silu"), (12,)),
+    **dict.fromkeys(("gelu_backward", "silu_backward"), (8,)),
+    **dict.fromkeys((*NORMS, "cross_entropy_backward"), (4, 16)),
+    "cross_entropy": (),
+    **dict.fromkeys(CAUSAL, (1, 3, 8, 4)),
     "memcpy_h2d": (16,),
     "memcpy_d2h": (16,),
     "memcpy_d2d": (16,),

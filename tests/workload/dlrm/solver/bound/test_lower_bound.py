@@ -14,7 +14,7 @@ from dse.workload import LaunchMode, PlanEffort
 from dse.workload.dlrm import PlanScorer, Slot, build_layout
 from dse.workload.dlrm.solver import lower_bound, planning_request, solve
 from dse.workload.dlrm.solver.bound._layout import slot_graph
-from tests.conftest import make_cluster, make_table
+from tests.conftest import THOROUGH, make_cluster, make_table
 from tests.workload.dlrm.solver.bound.oracle import (
     ALL,
     TABLE_WISE,
@@ -30,11 +30,16 @@ from tests.workload.dlrm.solver.bound.oracle import (
     with_hot_rows,
 )
 
-
-@pytest.mark.parametrize(
+SEEDS = pytest.mark.parametrize(
     ("seed", "problems"),
-    [(0, 8), (1, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(2, 12))],
+    [
+        (0, 8),
+        *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(1, 12 if THOROUGH else 4)),
+    ],
 )
+
+
+@SEEDS
 def test_no_plan_of_a_small_problem_is_below_the_bound(seed, problems):
     rng = np.random.default_rng(seed)
     checked = 0
@@ -53,10 +58,7 @@ def test_no_plan_of_a_small_problem_is_below_the_bound(seed, problems):
     assert checked > problems / 2
 
 
-@pytest.mark.parametrize(
-    ("seed", "problems"),
-    [(0, 8), (1, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(2, 12))],
-)
+@SEEDS
 def test_no_plan_with_uneven_blocks_is_below_the_bound(seed, problems):
     rng = np.random.default_rng(seed)
     checked = 0
@@ -73,10 +75,7 @@ def test_no_plan_with_uneven_blocks_is_below_the_bound(seed, problems):
     assert checked > problems / 2
 
 
-@pytest.mark.parametrize(
-    ("seed", "problems"),
-    [(0, 8), *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(1, 8))],
-)
+@SEEDS
 def test_no_plan_with_hot_rows_is_below_the_bound(seed, problems):
     rng = np.random.default_rng([seed, 7])
     checked = hot = 0
