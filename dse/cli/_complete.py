@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Training programs; tests compare them with those that there are.
 PROGRAMS = (
-    *("ideal", "pytorch_eager", "torchrec", "dse_trainer", "torchrec_dlrm"),
+    *("ideal", "pytorch_eager", "pytorch", "torchrec", "dse_trainer", "torchrec_dlrm"),
     *("deeplearningexamples", "hugectr_3_1", "hugectr_hybrid", "hugectr"),
     *("distributed_embeddings", "megatron", "megatron_deepspeed", "nemo", "megatron_bridge"),
     *("nanotron", "torchtitan", "torchtitan_eager", "composer"),
@@ -87,7 +87,7 @@ def _of_platform(ctx: Any, field: str, incomplete: str) -> list[str]:
         return []
     try:
         path = find_document(DocumentKind.PLATFORM, str(named))
-        document = yaml.load(read_bytes(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        document = yaml.safe_load(read_bytes(path))
     except (DseError, yaml.YAMLError):
         return []
     found = document.get(field) if isinstance(document, dict) else None

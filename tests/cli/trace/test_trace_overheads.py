@@ -79,7 +79,7 @@ def test_predict_uses_a_profile_and_says_so(trace, tmp_path):
     )
     assert slower["iteration_time_s"] > 5 * fast["iteration_time_s"]
     assert fast["host_overheads"] == str(path)
-    assert answer(*words)["host_overheads"] != str(path)
+    assert answer(*words, code=1)["host_overheads"] != str(path)
     shown = dse(*words, "--host-profile", path)
     assert "host overheads: measured, profile t" in shown.stdout
     missing = dse(*words, "--host-profile", tmp_path / "none.yaml")
