@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 #: From the bottom up; a package imports from earlier lines only.
 ORDER = (
-    {"errors", "_suggest", "_reading", "_tables", "_terminal", "_torch", "_interrupts", "_html"},
+    {
+        "errors",
+        "_suggest",
+        "_reading",
+        "_catalog",
+        "_tables",
+        "_terminal",
+        "_torch",
+        "_interrupts",
+        "_html",
+    },
     {"ranking", "indices"},
     {"_files", "config", "graph", "lookup_blocks", "lookup_sketch"},
     {"launch", "machine"},

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from dse import __version__
 from dse._reading import shown_path
 from dse.cli import files, job, machine, study, trace
+from dse.cli._errors import UsageError, usage_problem
 from dse.cli._exit import ExitCode, Terminated
+from dse.cli._help import SETTINGS, Command, Group, examples
 from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class _InterruptedError(Exception):
@@ -26,7 +30,7 @@ class _InterruptedError(Exception):
         self.exit_code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """The commands; an interrupt of any of them reaches :func:`main`."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -41,10 +45,16 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="dse",
     cls=_Commands,
-    help="Find sharding plans, batch sizes and machines for multi-GPU training, without running "
-    "on hardware.",
+    help="Find sharding plans, parallelism, batch sizes and machines for multi-GPU training, "
+    "without running on hardware.",
+    epilog=examples(
+        "dse run dlrm_sharding",
+        "dse predict dlrm_dcnv2 --platform h100_sxm --world-size 8 --global-batch-size 65536",
+        "dse --install-completion",
+    ),
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=SETTINGS,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -70,32 +80,128 @@ def _global_options(
     _state["debug"] = debug
 
 
-app.command("run")(study.run_command)
-app.command("predict")(job.predict_command)
-app.command("collective")(machine.collective_command)
-app.command("shard")(job.shard_command)
-app.command("rank")(job.rank_command)
-app.command("replay")(machine.replay_command)
-app.command("validate")(study.validate_command)
-app.command("report")(study.report_command)
-app.command("recommend")(study.recommend_command)
-app.command("whatif")(study.whatif_command)
-app.command("compare")(study.compare_command)
-app.command("export")(study.export_command)
-app.command("list")(files.list_command)
-app.add_typer(files.model, name="model")
-app.command("calibrate")(machine.calibrate_command)
-app.command("fit")(machine.fit_command)
-app.add_typer(trace.app, name="trace")
-app.command("schema")(files.schema_command)
-app.command("doctor")(machine.doctor_command)
+def _add(group: str, name: str, command: Callable[..., None], *lines: str) -> None:
+    """Adds a command to a group of the help, with examples."""
+    app.command(name, cls=Command, rich_help_panel=group, epilog=examples(*lines))(command)
+
+
+_JOB = "--platform h100_sxm --world-size 8 --global-batch-size 65536"
+_SHARED_JOB = "--platform h100_sxm --global-batch-size 65536"
+
+_add(
+    "Plan",
+    "predict",
+    job.predict_command,
+    f"dse predict dlrm_dcnv2 {_JOB} --explain",
+    "dse predict llama3_8b --platform h100_sxm --world-size 16 --global-batch-size 256 --tensor 2",
+    f"dse predict dlrm_dcnv2 {_JOB} --versus platform=h200_sxm",
+)
+_add(
+    "Plan",
+    "shard",
+    job.shard_command,
+    f"dse shard dlrm_dcnv2 {_JOB} --out plan.json",
+    f"dse shard dlrm_dcnv2 {_JOB} --types row_wise,table_wise --pin cat_0=3",
+)
+_add(
+    "Plan",
+    "rank",
+    job.rank_command,
+    f"dse rank plan.json other.json --model dlrm_dcnv2 {_SHARED_JOB}",
+)
+_add(
+    "Plan",
+    "collective",
+    machine.collective_command,
+    "dse collective --platform h100_sxm --op all_reduce",
+    "dse collective --platform h100_sxm --op all_to_all --size 64MiB --world-size 16",
+)
+_add(
+    "Search",
+    "run",
+    study.run_command,
+    "dse run dlrm_sharding --trials 100 --jobs 2 --out results/first",
+    "dse run dlrm_sharding --out results/first --resume",
+)
+_add("Search", "report", study.report_command, "dse report results/first --open")
+_add(
+    "Search",
+    "validate",
+    study.validate_command,
+    "dse validate results/first --top 3 --budget 5min",
+)
+_add(
+    "Search",
+    "export",
+    study.export_command,
+    "dse export results/first --candidate 12 --format torchrec --out plan.json",
+    "dse export results/first --candidate 12 --format yaml",
+)
+_add(
+    "Decide",
+    "recommend",
+    study.recommend_command,
+    'dse recommend dlrm_dcnv2 --target "10M samples/s"',
+    'dse recommend llama3_8b --samples "1T tokens" --deadline 30d --world-sizes 32,64',
+)
+_add(
+    "Decide",
+    "whatif",
+    study.whatif_command,
+    "dse whatif results/first --set price=2.10USD/GPU/h",
+    "dse whatif results/first --set network.bandwidth=*2 --out results/faster",
+)
+_add("Decide", "compare", study.compare_command, "dse compare results/first results/second")
+app.add_typer(trace.app, name="trace", rich_help_panel="Traces")
+_add(
+    "Traces",
+    "replay",
+    machine.replay_command,
+    "dse replay capture --iterations 20",
+    "dse replay capture --compute-only --scale-batch 2",
+)
+_add(
+    "Machine",
+    "doctor",
+    machine.doctor_command,
+    "dse doctor",
+    "dse doctor --platform h100_sxm",
+)
+_add(
+    "Machine",
+    "calibrate",
+    machine.calibrate_command,
+    "dse calibrate --collectives gloo --budget 5min --out local_cpu.yaml",
+)
+_add(
+    "Machine",
+    "fit",
+    machine.fit_command,
+    "dse fit collective nccl.log --platform h100_sxm --op all_reduce --ranks 8 --out ours.json",
+    "dse fit gemm gemm.csv --platform h100_sxm --time-unit us --out ours.json",
+)
+_add(
+    "Files",
+    "list",
+    files.list_command,
+    "dse list platforms",
+    "dse list programs --json",
+)
+app.add_typer(files.model, name="model", rich_help_panel="Files")
+_add("Files", "schema", files.schema_command, "dse schema space > space.schema.json")
 
 
 def main() -> None:
     """Runs the command line and exits with its code."""
     accept_any_encoding()
     try:
-        app()
+        sys.exit(app(prog_name="dse", standalone_mode=False))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.message)
+        else:
+            _end_with(usage_problem(error))
+        sys.exit(ExitCode.BAD_INPUT)
     except DseError as error:
         if _state["debug"]:
             raise

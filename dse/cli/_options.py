@@ -5,63 +5,133 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from dse.errors import ConfigError, UnknownNameError
+from dse.cli._complete import (
+    KERNELS,
+    PROGRAMS,
+    WIRE_FORMATS,
+    links,
+    models,
+    names,
+    networks,
+    platforms,
+)
+from dse.cli._complete import listed as listed_names
+from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from dse.config import UnitKind
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Model name or YAML file.")]
+#: Values of options; tests compare them with those of the library.
+PrecisionName = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+LaunchName = Literal["eager", "cuda_graphs"]
+PipelineName = Literal["base", "sparse_dist", "fused_sparse_dist", "prefetch", "semi_sync"]
+PlacementName = Literal["strided", "contiguous"]
+TableTypeName = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
+BasisName = Literal["on_demand", "capacity_block", "reserved", "spot"]
+DensePrecisionName = Literal["fp32", "tf32", "fp16", "bf16"]
+DenseOptimizerName = Literal["sgd", "adagrad", "adam"]
+SparseOptimizerName = Literal["sgd", "rowwise_adagrad", "adagrad", "adam"]
+DeviceName = Literal["cpu", "cuda"]
+
+MACHINE = "Machine and price"
+DLRM = "Recommendation models"
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Model name or YAML file.", autocompletion=models),
+]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")]
 TRACES_HELP = "Kineto traces: .json, .json.gz, .tar.gz, or folders with one file a rank."
 TracesArgument = Annotated[list[Path], typer.Argument(metavar="TRACE...", help=TRACES_HELP)]
 
-PlatformOption = Annotated[str, typer.Option("--platform", help="Platform name or YAML file.")]
-WorldSizeOption = Annotated[int, typer.Option("--world-size", min=1, help="Number of ranks.")]
+PlatformOption = Annotated[
+    str,
+    typer.Option(
+        "--platform",
+        metavar="NAME",
+        help="Platform name or YAML file.",
+        autocompletion=platforms,
+    ),
+]
+WorldSizeOption = Annotated[
+    int, typer.Option("--world-size", metavar="N", min=1, help="Number of ranks.")
+]
 BatchOption = Annotated[
-    int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration, all ranks.")
+    int,
+    typer.Option(
+        "--global-batch-size", metavar="N", min=1, help="Samples of one iteration, all ranks."
+    ),
 ]
 LinkOption = Annotated[
-    str, typer.Option("--link", help="Interconnect inside a node; the platform's by default.")
+    str,
+    typer.Option(
+        "--link",
+        metavar="NAME",
+        help="Interconnect inside a node; the platform's by default.",
+        autocompletion=links,
+        rich_help_panel=MACHINE,
+    ),
 ]
 NetworkOption = Annotated[
     str,
     typer.Option(
         "--network",
+        metavar="NAME",
         help="Network between nodes; by default the platform's, or one of the instances that "
         "prices are asked of.",
+        autocompletion=networks,
+        rich_help_panel=MACHINE,
     ),
 ]
 PriceBasisOption = Annotated[
-    str,
+    BasisName | None,
     typer.Option(
-        "--price-basis", help="on_demand (the default), capacity_block, reserved or spot."
+        "--price-basis",
+        metavar="BASIS",
+        help="on_demand (the default), capacity_block, reserved or spot.",
+        rich_help_panel=MACHINE,
     ),
 ]
 PriceProviderOption = Annotated[
     str,
     typer.Option(
         "--price-provider",
+        metavar="NAME",
         help="Only this provider's prices. Without --network, several nodes are connected as its "
         "instances are.",
+        rich_help_panel=MACHINE,
     ),
 ]
 PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="fp32, tf32, fp16 or bf16; the model's by default.")
+    PrecisionName | None,
+    typer.Option(
+        "--precision",
+        metavar="TYPE",
+        help="fp32, tf32, fp16 or bf16, of transformers also fp8, fp8_block, mxfp8 or nvfp4; the "
+        "model's by default.",
+    ),
 ]
 LaunchOption = Annotated[
-    str,
-    typer.Option("--launch", help="eager or cuda_graphs; by default as the program does."),
+    LaunchName | None,
+    typer.Option(
+        "--launch",
+        metavar="MODE",
+        help="How kernels are launched: eager or cuda_graphs; by default as the program does.",
+        rich_help_panel=DLRM,
+    ),
 ]
 TrainPipelineOption = Annotated[
-    str,
+    PipelineName | None,
     typer.Option(
         "--train-pipeline",
+        metavar="NAME",
         help="base, sparse_dist, fused_sparse_dist, prefetch or semi_sync; by default as the "
         "program does.",
+        rich_help_panel=DLRM,
     ),
 ]
 HotRowsOption = Annotated[
@@ -69,6 +139,7 @@ HotRowsOption = Annotated[
     typer.Option(
         "--hot-rows/--no-hot-rows",
         help="Whether plans may keep popular rows on every rank; by default if the program can.",
+        rich_help_panel=DLRM,
     ),
 ]
 WireOption = Annotated[
@@ -78,6 +149,8 @@ WireOption = Annotated[
         metavar="FORMAT",
         help="Format of pooled embeddings on the wire: fp32, fp16, bf16, fp8, int8 or mx4; "
         "`fp16/bf16` for outputs and gradients; by default as the program does.",
+        autocompletion=names(WIRE_FORMATS),
+        rich_help_panel=DLRM,
     ),
 ]
 KernelsOption = Annotated[
@@ -87,59 +160,66 @@ KernelsOption = Annotated[
         metavar="KERNELS",
         help="Kernels of the tables: fused (in device memory, the default), fused_uvm, "
         "fused_uvm_caching (in host memory), such as `fused,fused_uvm_caching`.",
+        autocompletion=listed_names(names(KERNELS)),
+        rich_help_panel=DLRM,
     ),
 ]
 TableTypeOption = Annotated[
-    str,
+    TableTypeName | None,
     typer.Option(
         "--table-data-type",
         metavar="TYPE",
         help="Type of all embedding rows: fp32, fp16, bf16, fp8 or int8; the model's by default.",
+        rich_help_panel=DLRM,
     ),
 ]
 ProgramOption = Annotated[
     str,
     typer.Option(
         "--program",
-        "--software",
-        "--software-profile",
         metavar="NAME",
         help="Training program: torchrec, hugectr, nemo, …; `dse list programs` has all. By "
         "default torchrec for recommendation models and megatron_bridge for transformers; `ideal` "
         "is a bound that no program reaches.",
+        autocompletion=names(PROGRAMS),
     ),
 ]
 ReplicasOption = Annotated[
     int | None,
     typer.Option(
         "--replicas",
+        metavar="N",
         min=1,
         help="Sharding groups with a copy of all tables each (2D parallelism, as TorchRec's "
         "DMPCollection); 1 by default.",
+        rich_help_panel=DLRM,
     ),
 ]
 ReplicaPlacementOption = Annotated[
-    str,
+    PlacementName | None,
     typer.Option(
         "--replica-placement",
-        metavar="strided|contiguous",
+        metavar="WHERE",
         help="strided, the default: groups are spread over all nodes, copies are averaged inside "
         "nodes; contiguous: a group is whole nodes.",
+        rich_help_panel=DLRM,
     ),
 ]
 SyncIntervalOption = Annotated[
     int | None,
     typer.Option(
         "--sync-interval",
+        metavar="N",
         min=1,
         help="Iterations from one average of the copies to the next; 1 by default.",
+        rich_help_panel=DLRM,
     ),
 ]
 StepOption = Annotated[
     str | None,
     typer.Option(
         "--step",
-        metavar="NUMBER|ANNOTATION",
+        metavar="STEP",
         help="Number of a profiler step, or name of an annotation, whose last occurrence counts; "
         "the last step by default.",
     ),
@@ -150,13 +230,13 @@ SetOption = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="A figure of the platforms by its name in their YAML, and what becomes of it: "
-        "price=2.10 USD/GPU/h, h100_sxm.price=40USD/h, link.bandwidth=+20%, "
-        "device.memory.bandwidth=*1.5, network.latency=3us. Of all platforms unless one is named; "
-        "may be repeated.",
+        "price=2.10USD/GPU/h, h100_sxm.price=40USD/h, link.bandwidth=+20%, memory=*1.5, "
+        "network.latency=3us. Of all platforms unless one is named; may be repeated.",
+        rich_help_panel=MACHINE,
     ),
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="Workers.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all randomness.")]
+JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Workers.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")]
 TimelineOption = Annotated[
     Path | None,
     typer.Option(
@@ -166,9 +246,7 @@ TimelineOption = Annotated[
         "ends in .gz.",
     ),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace files that this command did not write.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -211,18 +289,19 @@ def parsed(option: str, read: Callable[[str], Value], text: str) -> Value:
         raise ConfigError(f"{option}: {error}") from error
 
 
-def price_basis(text: str) -> str:
-    """Returns the basis of prices that an option names.
+def new_file(option: str, path: Path | None, *, force: bool) -> None:
+    """Refuses to replace a file that has something in it.
+
+    Args:
+        option: The option that names the file.
+        path: The file, if there is one to write.
+        force: Whether it may be replaced.
 
     Raises:
-        UnknownNameError: There is no such basis.
+        ConfigError: The file exists.
     """
-    from dse._suggest import hint
-
-    known = ("on_demand", "capacity_block", "reserved", "spot")
-    if text not in known:
-        raise UnknownNameError(f"--price-basis: unknown basis `{text}`; {hint(text, known)}")
-    return text
+    if path is not None and not force and path.is_file() and path.stat().st_size:
+        raise ConfigError(f"{option} {path}: exists; choose another name, or pass --force")
 
 
 def quantity(option: str, text: str, kind: UnitKind) -> float:

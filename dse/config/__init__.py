@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dse._reading import MAX_RANKS
-from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
-from dse.config._catalog import (
+from dse._catalog import (
     DocumentKind,
     builtin_folder,
     display_path,
     find_document,
     list_documents,
+    name_hint,
 )
+from dse._reading import MAX_RANKS
+from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
+from dse.config._diagnose import problem_text
 from dse.config._json_schema import Examples, field_descriptions, json_schema
 from dse.config._load import (
     DocumentSource,
@@ -91,6 +93,7 @@ __all__ = [
     "key_places",
     "list_documents",
     "load_document",
+    "name_hint",
     "new_value",
     "override",
     "parse_count",
@@ -100,6 +103,7 @@ __all__ = [
     "parse_quantity",
     "parse_rate",
     "parse_rental_price",
+    "problem_text",
     "read_source",
     "readable_quantity",
     "relative_factor",

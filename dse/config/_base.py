@@ -34,6 +34,17 @@ class Document(StrictModel):
 
     schema_version: Annotated[int, WithJsonSchema({"const": SCHEMA_VERSION})]
 
+    @classmethod
+    def chosen_block(cls, field: int | str, data: object) -> type[BaseModel] | None:
+        """Returns which class of several the block of a field is meant to be, for messages.
+
+        Args:
+            field: The field.
+            data: The whole document, which may be wrong.
+        """
+        del field, data
+        return None
+
     @field_validator("schema_version", mode="before")
     @classmethod
     def _known_version(cls, value: object) -> object:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel
 
 from dse._suggest import nearest
+from dse.config._base import Document
 from dse.config._yaml import field_name
 from dse.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic import ValidationError
 
 from dse.config._yaml import LocatedData, Path
 
 _MAX_SHOWN = 60
+#: Shortest key that is looked for in longer ones, and most keys that it may have been meant to be.
+_SHORTEST_PART, _MAX_MEANT = 4, 3
 
 #: Problems that are explained. More than are ever shown, and finding the nearest names for each of
 #: the hundreds of thousands that a hostile file can have would take long.
@@ -43,7 +46,7 @@ def diagnose(
         if not path and item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             path = ("kind",)
         explained = len(found) < _MAX_EXPLAINED
-        message = _message(item, path, model) if explained else str(item["msg"])
+        message = _message(item, path, model, located.data) if explained else str(item["msg"])
         place = _place(item["type"], path, located)
         line, column = place if place else (None, None)
         # A union reports one error for each alternative; the first is shown.
@@ -86,12 +89,21 @@ def _place(kind: str, path: Path, located: LocatedData) -> tuple[int, int] | Non
     return located.values.get(path)
 
 
-def _message(item: Any, path: Path, model: type[BaseModel]) -> str:
+def problem_text(item: Any) -> str:
+    """Returns what is wrong with a single value, as in files.
+
+    Args:
+        item: One of the errors of a :class:`pydantic.ValidationError`.
+    """
+    return _message(item, (), BaseModel, None)
+
+
+def _message(item: Any, path: Path, model: type[BaseModel], data: object) -> str:
     kind = item["type"]
     given = _shown(item.get("input"))
     context = item.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(path, model)
+        return _unknown_key(str(path[-1]), _allowed_keys(model, path[:-1], data))
     if kind == "missing" or (kind == "union_tag_not_found" and path == ("kind",)):
         return "this field is missing"
     plain = {
@@ -147,17 +159,21 @@ def _alternatives(expected: str, given: object) -> str:
     return f"one of {listed}" + (f" (did you mean `{near}`?)" if near else "")
 
 
-def _unknown_key(path: Path, model: type[BaseModel]) -> str:
-    allowed = sorted(_allowed_keys(model, path[:-1]))
-    near = nearest(str(path[-1]), allowed)
+def _unknown_key(key: str, known: Iterable[str]) -> str:
+    allowed = sorted(known)
+    # `batch_size` may be part of several keys.
+    containing = [name for name in allowed if len(key) >= _SHORTEST_PART and key in name]
+    near = containing[:_MAX_MEANT] or [name for name in (nearest(key, allowed),) if name]
     if near:
-        return f"unknown key; did you mean `{near}`?"
+        return f"unknown key; did you mean {' or '.join(f'`{name}`' for name in near)}?"
     return f"unknown key; expected one of {', '.join(f'`{name}`' for name in allowed)}"
 
 
-def _allowed_keys(model: type[BaseModel], path: Path) -> set[str]:
+def _allowed_keys(model: type[BaseModel], path: Path, data: object) -> set[str]:
     """Returns the keys of every class that is allowed at `path`."""
     here: list[Any] = [model]
+    if path and issubclass(model, Document) and (chosen := model.chosen_block(path[0], data)):
+        here, path = [chosen], path[1:]
     for part in path:
         here = [inner for kind in here for inner in _inside(kind, part)]
     return {field.alias or name for kind in here for name, field in kind.model_fields.items()}

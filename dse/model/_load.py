@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, RootModel
 
-from dse._suggest import hint
-from dse.config import DocumentKind, find_document, list_documents, load_document
+from dse.config import DocumentKind, find_document, list_documents, load_document, name_hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.model.dlrm import ModelDocument
 from dse.model.transformer import TransformerDocument, TransformerModel
@@ -61,9 +60,8 @@ def find_model(name_or_path: str) -> Path:
         if name_or_path in aliases:
             return aliases[name_or_path]
         names = [*list_models(), *aliases]
-        raise UnknownNameError(
-            f"no model is called `{name_or_path}`; {hint(name_or_path, names)}"
-        ) from None
+        near = name_hint(DocumentKind.MODEL, name_or_path, names)
+        raise UnknownNameError(f"no model is called `{name_or_path}`; {near}") from None
 
 
 def load_model(name_or_path: str) -> DlrmModel | TransformerModel:

@@ -30,10 +30,10 @@ def dse(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProc
     return subprocess.CompletedProcess(command, int(code), out.getvalue(), err.getvalue())
 
 
-def answer(*arguments: object):
-    """Returns what `dse … --json` prints."""
+def answer(*arguments: object, code: int = 0):
+    """Returns what `dse … --json` prints when it ends with an exit code."""
     done = dse(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 

@@ -196,8 +196,11 @@ PREDICT = ("--world-size", 8, "--global-batch-size", 55296)
     [
         (("run", "none.yaml"), "none.yaml: no such file"),
         (("run", "dlrm_shardin"), "did you mean `dlrm_sharding`"),
-        (("run", "dlrm_sharding", "--executor", "threads"), "unknown executor `threads`"),
-        (("run", "dlrm_sharding", "--sampler", "best"), "expected one of auto, nsga2"),
+        (
+            ("run", "dlrm_sharding", "--executor", "threads"),
+            "--executor: expected one of `process`",
+        ),
+        (("run", "dlrm_sharding", "--sampler", "best"), "expected one of `auto`, `nsga2`"),
         (("predict", "dlrm_dcnv3", "--platform", "h100_sxm", *PREDICT), "did you mean"),
         (("predict", "dlrm_dcnv2", "--platform", "h100", *PREDICT), "no platform is called"),
         (

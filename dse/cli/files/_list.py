@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def list_command(
     what: Annotated[
         Literal["models", "platforms", "search-spaces", "programs", "software-profiles"],
-        typer.Argument(help="What to list; software-profiles is another name of programs."),
+        typer.Argument(
+            metavar="KIND",
+            help="models, platforms, search-spaces or programs (also called software-profiles).",
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 def schema_command(
     what: Annotated[
         Literal["space", "model", "platform", "host-profile", "constraints"],
-        typer.Argument(help="Which kind of file."),
+        typer.Argument(
+            metavar="KIND",
+            help="Kind of file: space, model, platform, host-profile or constraints.",
+        ),
     ],
 ) -> None:
-    """Print the JSON Schema of search-space, model, platform, host-profile or constraint files."""
+    """Print the JSON Schema of files that people write, for editors."""
     import json
 
     from dse.config import json_schema

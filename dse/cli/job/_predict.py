@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dse.cli._exit import ExitCode
 from dse.cli._options import (
+    DLRM,
     BatchOption,
+    ForceOption,
     HotRowsOption,
     JsonOption,
     KernelsOption,
@@ -30,14 +33,13 @@ from dse.cli._options import (
     WireOption,
     WorldSizeOption,
     joined,
-    price_basis,
+    new_file,
 )
 
 if TYPE_CHECKING:
     from dse._terminal import Console
 
 #: Headings of the help; the kind of model decides which options apply.
-_DLRM = "Recommendation models"
 _TRANSFORMER = "Transformers"
 _EXPLAINING = "Explaining"
 
@@ -49,31 +51,36 @@ def predict_command(
     global_batch_size: BatchOption,
     link: LinkOption = "",
     network: NetworkOption = "",
-    precision: PrecisionOption = "",
+    precision: PrecisionOption = None,
     program: ProgramOption = "",
     changes: SetOption = None,
-    basis: PriceBasisOption = "",
+    basis: PriceBasisOption = None,
     provider: PriceProviderOption = "",
+    force: ForceOption = False,
     as_json: JsonOption = False,
     plan: Annotated[
         str,
         typer.Option(
-            "--plan", help="Plan file; found by search when left out.", rich_help_panel=_DLRM
+            "--plan",
+            metavar="FILE",
+            help="Plan file; found by search when left out.",
+            rich_help_panel=DLRM,
         ),
     ] = "",
-    launch: LaunchOption = "",
-    train_pipeline: TrainPipelineOption = "",
+    launch: LaunchOption = None,
+    train_pipeline: TrainPipelineOption = None,
     replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = "",
+    replica_placement: ReplicaPlacementOption = None,
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
     hot_rows: HotRowsOption = None,
-    table_data_type: TableTypeOption = "",
+    table_data_type: TableTypeOption = None,
     compute_kernels: KernelsOption = "",
     host_profile: Annotated[
         str,
         typer.Option(
             "--host-profile",
+            metavar="FILE",
             help="Host overheads from traces, written by `dse trace overheads --out`.",
         ),
     ] = "",
@@ -81,6 +88,7 @@ def predict_command(
         int | None,
         typer.Option(
             "--tensor",
+            metavar="N",
             min=1,
             help="Tensor-parallel ranks. Data parallelism takes the ranks that tensor, pipeline "
             "and context parallelism leave.",
@@ -89,27 +97,35 @@ def predict_command(
     ] = None,
     pipeline: Annotated[
         int | None,
-        typer.Option("--pipeline", min=1, help="Pipeline stages.", rich_help_panel=_TRANSFORMER),
+        typer.Option(
+            "--pipeline", metavar="N", min=1, help="Pipeline stages.", rich_help_panel=_TRANSFORMER
+        ),
     ] = None,
     context: Annotated[
         int | None,
         typer.Option(
-            "--context", min=1, help="Context-parallel ranks.", rich_help_panel=_TRANSFORMER
+            "--context",
+            metavar="N",
+            min=1,
+            help="Context-parallel ranks.",
+            rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     context_exchange: Annotated[
-        str,
+        Literal["ring", "all_gather", "ulysses"] | None,
         typer.Option(
             "--context-exchange",
-            metavar="ring|all_gather|ulysses",
-            help="How context-parallel ranks share keys and values; ring by default.",
+            metavar="HOW",
+            help="How context-parallel ranks share keys and values: ring (the default), "
+            "all_gather or ulysses.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     expert: Annotated[
         int | None,
         typer.Option(
             "--expert",
+            metavar="N",
             min=1,
             help="Ranks that share the experts of a layer.",
             rich_help_panel=_TRANSFORMER,
@@ -119,40 +135,43 @@ def predict_command(
         int | None,
         typer.Option(
             "--expert-tensor",
+            metavar="N",
             min=1,
             help="Ranks that share every expert's matrices; those of --tensor by default.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     expert_dispatch: Annotated[
-        str,
+        Literal["alltoall", "allgather", "deduplicated"] | None,
         typer.Option(
             "--expert-dispatch",
-            metavar="alltoall|allgather|deduplicated",
-            help="How tokens reach their experts; as the program does by default.",
+            metavar="HOW",
+            help="How tokens reach their experts: alltoall, allgather or deduplicated; as the "
+            "program does by default.",
             show_default=False,
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     interleave: Annotated[
         int | None,
         typer.Option(
             "--interleave",
             "--virtual-pipeline-stages",
+            metavar="N",
             min=1,
             help="Virtual pipeline stages of a stage; 1 is plain 1F1B.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     schedule: Annotated[
-        str,
+        Literal["1f1b", "gpipe", "zero_bubble"] | None,
         typer.Option(
             "--schedule",
-            metavar="1f1b|gpipe|zero_bubble",
-            help="Order of the passes of a pipeline stage; 1f1b by default.",
+            metavar="NAME",
+            help="Order of the passes of a stage: 1f1b (the default), gpipe or zero_bubble.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     sequence_parallel: Annotated[
         bool | None,
         typer.Option(
@@ -166,20 +185,21 @@ def predict_command(
         int | None,
         typer.Option(
             "--micro-batch-size",
+            metavar="N",
             min=1,
             help="Samples of one pass through a stage; 1 by default.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     recompute: Annotated[
-        str,
+        Literal["none", "selective", "full"] | None,
         typer.Option(
             "--recompute",
-            metavar="none|selective|full",
-            help="Activations that the backward pass recomputes.",
+            metavar="WHAT",
+            help="Activations that the backward pass recomputes: none, selective or full.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     recompute_modules: Annotated[
         str,
         typer.Option(
@@ -194,44 +214,46 @@ def predict_command(
         int | None,
         typer.Option(
             "--recompute-layers",
-            "--recompute-num-layers",
+            metavar="N",
             min=0,
             help="Layers of each (virtual) stage that are recomputed; all by default.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     offload: Annotated[
-        str,
+        Literal["none", "activations", "optimizer", "all"] | None,
         typer.Option(
             "--offload",
-            metavar="none|activations|optimizer|all",
-            help="What is kept in host memory instead of on the device.",
+            metavar="WHAT",
+            help="What is kept in host memory: none, activations, optimizer or all.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     offload_layers: Annotated[
         int | None,
         typer.Option(
             "--offload-layers",
+            metavar="N",
             min=0,
             help="Layers of each (virtual) stage whose activations are offloaded; all by default.",
             rich_help_panel=_TRANSFORMER,
         ),
     ] = None,
     data_sharding: Annotated[
-        str,
+        Literal["none", "zero1", "zero2", "zero3"] | None,
         typer.Option(
             "--data-sharding",
             "--zero-stage",
-            metavar="none|zero1|zero2|zero3",
-            help="ZeRO stage of data parallelism; zero3 is FSDP.",
+            metavar="STAGE",
+            help="ZeRO stage of data parallelism: none, zero1, zero2 or zero3, which is FSDP.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     sharding_degree: Annotated[
         int | None,
         typer.Option(
             "--sharding-degree",
+            metavar="N",
             min=1,
             help="Ranks that share one copy of what is sharded; others keep copies (HSDP). All by "
             "default.",
@@ -258,14 +280,14 @@ def predict_command(
         ),
     ] = None,
     gradient_reduction_precision: Annotated[
-        str,
+        Literal["bf16", "fp32"] | None,
         typer.Option(
             "--gradient-reduction-precision",
-            metavar="bf16|fp32",
-            help="Type of gradients in their sums; the program's by default.",
+            metavar="TYPE",
+            help="Type of gradients in their sums: bf16 or fp32; the program's by default.",
             rich_help_panel=_TRANSFORMER,
         ),
-    ] = "",
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -280,7 +302,7 @@ def predict_command(
         str,
         typer.Option(
             "--versus",
-            metavar="KEY=VALUE,…|FILE",
+            metavar="KEY=VALUE,…",
             help="Compare with a second configuration: what differs from the first, with the "
             "names of the options as keys (platform=h200_sxm,world_size=16), or a YAML or JSON "
             "file of them. plan=search finds a plan, plan=same keeps the first one's.",
@@ -291,7 +313,7 @@ def predict_command(
     """Predict iteration time, cost and memory of one configuration.
 
     The kind of model decides which options apply: sharding plans are for recommendation models,
-    degrees of parallelism for transformers.
+    degrees of parallelism for transformers. Exit code 1 means that the job does not fit.
     """
     from dataclasses import replace
 
@@ -343,11 +365,12 @@ def predict_command(
         reshard_after_forward=reshard_after_forward,
         no_sync=no_sync,
         gradient_reduction_precision=gradient_reduction_precision,
-        price_basis=price_basis(basis) if basis else "",
+        price_basis=basis,
         price_provider=provider,
         overrides=tuple(changes or ()),
     )
     # Checked before anything is computed.
+    new_file("--timeline", timeline, force=force)
     other, differences = changed(request, versus) if versus else (None, ())
     answer = predicted(request, beside=other)
     document = answer.document() if as_json else {}
@@ -381,3 +404,5 @@ def predict_command(
             line(console, f"time line: {timeline}")
 
     emit(document, show, as_json=as_json)
+    if not answer.prediction.feasible:
+        raise typer.Exit(ExitCode.FAILED)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dse.cli._complete import models
+from dse.cli._exit import ExitCode
 from dse.cli._options import (
     BatchOption,
     JsonOption,
@@ -25,7 +27,6 @@ from dse.cli._options import (
     TableTypeOption,
     TrainPipelineOption,
     WireOption,
-    price_basis,
 )
 
 if TYPE_CHECKING:
@@ -34,26 +35,34 @@ if TYPE_CHECKING:
 
 def rank_command(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
-    model: Annotated[str, typer.Option("--model", help="Model name or YAML file.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", metavar="NAME", help="Model name or YAML file.", autocompletion=models
+        ),
+    ],
     platform: PlatformOption,
     global_batch_size: BatchOption,
     link: LinkOption = "",
     network: NetworkOption = "",
-    precision: PrecisionOption = "",
-    launch: LaunchOption = "",
-    train_pipeline: TrainPipelineOption = "",
+    precision: PrecisionOption = None,
+    launch: LaunchOption = None,
+    train_pipeline: TrainPipelineOption = None,
     replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = "",
+    replica_placement: ReplicaPlacementOption = None,
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
-    table_data_type: TableTypeOption = "",
+    table_data_type: TableTypeOption = None,
     program: ProgramOption = "",
     changes: SetOption = None,
-    basis: PriceBasisOption = "",
+    basis: PriceBasisOption = None,
     provider: PriceProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Order sharding plans by predicted iteration time; plans that do not fit come last."""
+    """Order sharding plans by predicted iteration time; plans that do not fit come last.
+
+    Exit code 1 means that none of them fits.
+    """
     from dataclasses import replace
 
     from dse.cli._output import emit
@@ -84,7 +93,7 @@ def rank_command(
         sync_interval=sync_interval,
         communication_precision=wire,
         table_data_type=table_data_type,
-        price_basis=price_basis(basis) if basis else "",
+        price_basis=basis,
         price_provider=provider,
         overrides=tuple(changes or ()),
     )
@@ -103,13 +112,19 @@ def rank_command(
     scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
     best = scored[0][2]
     rows = [
-        RankingRow(name, prediction, tie=job is not best and compare_jobs(best, job).tie)
+        RankingRow(
+            name,
+            prediction,
+            job.world_size,
+            tie=job is not best and compare_jobs(best, job).tie,
+        )
         for name, prediction, job in scored
     ]
     ranking = [
         {
             "rank": place,
             "plan": row.name,
+            "world_size": row.world_size,
             "tie_with_best": row.tie,
             "bound_by": explain_job(job).bound_by,
             **prediction_fields(row.prediction, job),
@@ -128,3 +143,5 @@ def rank_command(
             line(console, remark)
 
     emit(document, show, as_json=as_json)
+    if not rows[0].prediction.feasible:
+        raise typer.Exit(ExitCode.FAILED)

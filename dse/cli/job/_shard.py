@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dse.cli._complete import SHARDING_TYPES, names
+from dse.cli._complete import listed as complete_list
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     BatchOption,
+    ForceOption,
     HotRowsOption,
     JsonOption,
     KernelsOption,
@@ -34,7 +37,7 @@ from dse.cli._options import (
     WorldSizeOption,
     joined,
     listed,
-    price_basis,
+    new_file,
 )
 
 if TYPE_CHECKING:
@@ -47,50 +50,66 @@ def shard_command(
     platform: PlatformOption,
     world_size: WorldSizeOption,
     global_batch_size: BatchOption,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the plan as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON.")
+    ] = None,
+    force: ForceOption = False,
     types: Annotated[
-        str, typer.Option("--types", help="Comma-separated sharding types; all by default.")
+        str,
+        typer.Option(
+            "--types",
+            metavar="TYPES",
+            help="Comma-separated sharding types; all by default.",
+            autocompletion=complete_list(names(SHARDING_TYPES)),
+        ),
     ] = "",
     allow_uvm: Annotated[
-        bool, typer.Option("--allow-uvm", help="Tables may live in host memory.")
+        bool, typer.Option("--allow-uvm", help="Tables may be in host memory.")
     ] = False,
     constraints: Annotated[
-        Path | None, typer.Option("--constraints", help="YAML or JSON file, by table.")
+        Path | None,
+        typer.Option(
+            "--constraints", metavar="FILE", help="Constraints on tables, as YAML or JSON."
+        ),
     ] = None,
     pin: Annotated[
         list[str] | None,
-        typer.Option("--pin", metavar="TABLE=RANK", help="Only these ranks; may be repeated."),
+        typer.Option(
+            "--pin", metavar="TABLE=RANK", help="Keep a table on these ranks; may be repeated."
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             "--allow",
             metavar="TABLE=TYPE,...",
-            help="Only these sharding types and compute kernels; may be repeated.",
+            help="Only these sharding types and compute kernels for a table; may be repeated.",
         ),
     ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
-            "--time-limit", help="Seconds of search, without the bound; unlimited by default."
+            "--time-limit",
+            metavar="SECONDS",
+            help="Longest search, excluding the bound; unlimited by default.",
         ),
     ] = None,
     seed: SeedOption = 0,
     link: LinkOption = "",
     network: NetworkOption = "",
-    precision: PrecisionOption = "",
-    launch: LaunchOption = "",
-    train_pipeline: TrainPipelineOption = "",
+    precision: PrecisionOption = None,
+    launch: LaunchOption = None,
+    train_pipeline: TrainPipelineOption = None,
     replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = "",
+    replica_placement: ReplicaPlacementOption = None,
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
     hot_rows: HotRowsOption = None,
-    table_data_type: TableTypeOption = "",
+    table_data_type: TableTypeOption = None,
     compute_kernels: KernelsOption = "",
     program: ProgramOption = "",
     changes: SetOption = None,
-    basis: PriceBasisOption = "",
+    basis: PriceBasisOption = None,
     provider: PriceProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -112,6 +131,7 @@ def shard_command(
     from dse.sharding import plan_to_json
     from dse.workload import explain_job, predict_job
 
+    new_file("--out", out, force=force)
     table_constraints = _constraints(constraints, pin or [], allow or [])
     allowed_types = _types(types)
     request = Request(
@@ -132,7 +152,7 @@ def shard_command(
         hot_rows=hot_rows,
         table_data_type=table_data_type,
         compute_kernels=joined(compute_kernels),
-        price_basis=price_basis(basis) if basis else "",
+        price_basis=basis,
         price_provider=provider,
         overrides=tuple(changes or ()),
     )

@@ -22,35 +22,51 @@ _FEW_POINTS = 16
 
 def calibrate_command(
     device: Annotated[
-        Literal["cpu", "cuda"], typer.Option("--device", help="What to measure.")
+        Literal["cpu", "cuda"],
+        typer.Option("--device", metavar="KIND", help="What to measure: cpu or cuda."),
     ] = "cpu",
     collectives: Annotated[
         Literal["gloo", "nccl"] | None,
         typer.Option(
-            "--collectives", help="Measure collectives over the ranks of this machine, too."
+            "--collectives",
+            metavar="LIBRARY",
+            help="Also measure collectives over the ranks of this machine, with gloo or nccl.",
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option("--budget", help="Time for measuring, for example 5min or 90s.")
+        str,
+        typer.Option(
+            "--budget", metavar="TIME", help="Time for measuring, for example 5min or 90s."
+        ),
     ] = "5min",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Platform file to write (.yaml); local_cpu.yaml or local_cuda.yaml."
+            "--out",
+            metavar="FILE",
+            help="Platform file to write (.yaml); local_cpu.yaml or local_cuda.yaml.",
         ),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", min=1, help="Ranks of this machine; its GPUs, or its cores to 8."),
+        typer.Option(
+            "--ranks",
+            metavar="N",
+            min=1,
+            help="Ranks of this machine; its GPUs, or its cores to 8.",
+        ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="CPU threads of one rank; an equal share."),
+        typer.Option(
+            "--threads", metavar="N", min=1, help="CPU threads of one rank; an equal share."
+        ),
     ] = None,
     busy_devices: Annotated[
         int | None,
         typer.Option(
             "--busy-devices",
+            metavar="N",
             min=1,
             help="Ranks that run each kernel at the same time; all of a CPU, one GPU.",
         ),
@@ -58,7 +74,9 @@ def calibrate_command(
     precisions: Annotated[
         str,
         typer.Option(
-            "--precisions", help="Such as fp32,bf16; by default all on GPUs and fp32 on a CPU."
+            "--precisions",
+            metavar="TYPES",
+            help="Such as fp32,bf16; by default all on GPUs and fp32 on a CPU.",
         ),
     ] = "",
     seed: SeedOption = 0,

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import JsonOption, LinkOption, NetworkOption, PlatformOption, SetOption
+from dse.cli._options import (
+    ForceOption,
+    JsonOption,
+    LinkOption,
+    NetworkOption,
+    PlatformOption,
+    SetOption,
+    new_file,
+)
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,9 +26,12 @@ if TYPE_CHECKING:
 def collective_command(
     platform: PlatformOption,
     op: Annotated[
-        str,
+        Literal[
+            "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
+        ],
         typer.Option(
             "--op",
+            metavar="OP",
             help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv.",
         ),
     ],
@@ -28,6 +39,7 @@ def collective_command(
         str,
         typer.Option(
             "--size",
+            metavar="SIZE",
             help="Message as nccl-tests counts it, such as 64MiB; without it all sizes from 1 KiB "
             "to 4 GiB.",
         ),
@@ -36,6 +48,7 @@ def collective_command(
         int | None,
         typer.Option(
             "--world-size",
+            metavar="N",
             min=2,
             help="Number of ranks; without it powers of two that fill nodes.",
         ),
@@ -47,10 +60,11 @@ def collective_command(
         Path | None,
         typer.Option(
             "--plot",
-            metavar="FILE.svg",
-            help="Draw bus bandwidth over size, a line for each rank count.",
+            metavar="FILE",
+            help="Draw bus bandwidth over size, a line for each rank count (.svg).",
         ),
     ] = None,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Expected time and bandwidth of a collective, and what decides them.
@@ -66,6 +80,7 @@ def collective_command(
 
     if plot is not None and plot.suffix != ".svg":
         raise ConfigError(f"--plot {plot}: expected a name that ends in .svg")
+    new_file("--plot", plot, force=force)
     machine, _ = override_platform(load_platform(platform), changes or ())
     ranks = (world_size,) if world_size is not None else ()
     sizes = (size,) if size else TABLE_SIZES_BYTES

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dse.cli._complete import platforms
 from dse.cli._exit import ExitCode
 from dse.cli._options import JsonOption
 
@@ -21,7 +22,13 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "cyan", "broken": "bol
 
 def doctor_command(
     platform: Annotated[
-        str, typer.Option("--platform", help="Only this platform, name or file, in detail.")
+        str,
+        typer.Option(
+            "--platform",
+            metavar="NAME",
+            help="Only this platform, name or file, in detail.",
+            autocompletion=platforms,
+        ),
     ] = "",
     thorough: Annotated[
         bool,

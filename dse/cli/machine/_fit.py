@@ -48,7 +48,9 @@ def fit_command(
     kind: Annotated[
         Literal["gemm", "attention", "experts", "exchange", "collective", "embedding", "network"],
         typer.Argument(
-            help="What was measured; exchange means tokens on their way to experts, network "
+            metavar="KIND",
+            help="What was measured: gemm, attention, experts, exchange, collective, embedding or "
+            "network; exchange means tokens on their way to experts, network "
             "collectives over several nodes.",
         ),
     ],
@@ -61,12 +63,20 @@ def fit_command(
         ),
     ],
     platform: PlatformOption,
-    out: Annotated[Path, typer.Option("--out", help="Calibration file to write (.json).")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Calibration file to write (.json).")
+    ],
     source: Annotated[
-        str, typer.Option("--source", help="Who measured, with what; kept as provenance.")
+        str,
+        typer.Option(
+            "--source", metavar="TEXT", help="Who measured, with what; kept as provenance."
+        ),
     ] = "",
     as_of: Annotated[
-        str, typer.Option("--as-of", help="When: YYYY, YYYY-MM, YYYY-MM-DD or unknown.")
+        str,
+        typer.Option(
+            "--as-of", metavar="DATE", help="When: YYYY, YYYY-MM, YYYY-MM-DD or unknown."
+        ),
     ] = "unknown",
     column: Annotated[
         list[str] | None,
@@ -79,31 +89,38 @@ def fit_command(
         typer.Option("--where", metavar="COLUMN=VALUE", help="Keep only these rows."),
     ] = None,
     time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="Unit of the times: s, ms, us or ns.")
+        Literal["s", "ms", "us", "ns"] | None,
+        typer.Option("--time-unit", metavar="UNIT", help="Unit of the times: s, ms, us or ns."),
     ] = None,
     size_unit: Annotated[
-        str | None,
+        Literal["bytes", "elements"] | None,
         typer.Option(
-            "--size-unit", help="Unit of message sizes (collectives): bytes or elements."
+            "--size-unit",
+            metavar="UNIT",
+            help="Unit of message sizes (collectives): bytes or elements.",
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option("--precision", help="Precision or type of all rows.")
+        str | None,
+        typer.Option("--precision", metavar="TYPE", help="Precision or type of all rows."),
     ] = None,
     op: Annotated[
         str | None,
         typer.Option(
             "--op",
+            metavar="OP",
             help="Operation of all rows (collectives, embeddings): all_reduce, forward, …",
         ),
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option("--ranks", min=2, help="Ranks of all rows (collectives).")
+        int | None,
+        typer.Option("--ranks", metavar="N", min=2, help="Ranks of all rows (collectives)."),
     ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(
             "--nodes",
+            metavar="N",
             min=2,
             help="Nodes of all rows (networks); by default the hosts that a log names, or full "
             "nodes.",
@@ -112,13 +129,17 @@ def fit_command(
     link: Annotated[
         str | None,
         typer.Option(
-            "--link", help="Interconnect inside a node (collectives); the platform's own."
+            "--link",
+            metavar="NAME",
+            help="Interconnect inside a node (collectives); the platform's own.",
         ),
     ] = None,
     network: Annotated[
         str | None,
         typer.Option(
-            "--network", help="Network that was measured (networks); the platform's own."
+            "--network",
+            metavar="NAME",
+            help="Network that was measured (networks); the platform's own.",
         ),
     ] = None,
     in_place: Annotated[
@@ -126,16 +147,23 @@ def fit_command(
     ] = False,
     implementation: Annotated[
         str,
-        typer.Option("--implementation", help="Library whose kernels were measured."),
+        typer.Option(
+            "--implementation", metavar="NAME", help="Library whose kernels were measured."
+        ),
     ] = "",
     nccl: Annotated[
         str | None,
-        typer.Option("--nccl", help="Version of NCCL of all rows (collectives), such as 2.27.3."),
+        typer.Option(
+            "--nccl",
+            metavar="VERSION",
+            help="Version of NCCL of all rows (collectives), such as 2.27.3.",
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
             "--tolerance",
+            metavar="X",
             min=0.0,
             help="How much longer than the shortest the longest of repeated measurements may be "
             f"(collectives); {_TOLERANCE:g} by default.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import JsonOption, SeedOption, quantity
+from dse.cli._options import DeviceName, JsonOption, SeedOption, quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,12 +23,15 @@ def replay_command(
             "several are the ranks of one job.",
         ),
     ],
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    device: Annotated[
+        DeviceName, typer.Option("--device", metavar="KIND", help="cpu or cuda.")
+    ] = "cpu",
     iterations: Annotated[
-        int, typer.Option("--iterations", min=1, help="Timed repetitions of the range.")
+        int,
+        typer.Option("--iterations", metavar="N", min=1, help="Timed repetitions of the range."),
     ] = 10,
     warm_up: Annotated[
-        int, typer.Option("--warm-up", min=0, help="Repetitions ahead of them.")
+        int, typer.Option("--warm-up", metavar="N", min=0, help="Repetitions ahead of them.")
     ] = 3,
     begin: Annotated[
         str, typer.Option("--from", metavar="LABEL", help="Begin with this annotation.")
@@ -43,9 +46,10 @@ def replay_command(
         bool, typer.Option("--communication-only", help="Replay collectives only.")
     ] = False,
     collectives: Annotated[
-        str,
+        Literal["auto", "run", "mock", "skip"],
         typer.Option(
             "--collectives",
+            metavar="HOW",
             help="run (local processes), mock (local copies), skip, or auto: run if all ranks are "
             "given, else mock.",
         ),
@@ -57,35 +61,49 @@ def replay_command(
         int | None,
         typer.Option(
             "--batch-size",
+            metavar="N",
             min=1,
             help="Samples of a recorded step, for --scale-batch; found in the trace by default.",
         ),
     ] = None,
     indices: Annotated[
-        str, typer.Option("--indices", help="Indices of lookups: uniform or zipf[:alpha].")
+        str,
+        typer.Option(
+            "--indices", metavar="KIND", help="Indices of lookups: uniform or zipf[:alpha]."
+        ),
     ] = "uniform",
     kineto: Annotated[
         list[Path] | None,
         typer.Option(
-            "--kineto", help="Kineto traces of the same run; those next to TRACE by default."
+            "--kineto",
+            metavar="PATH",
+            help="Kineto traces of the same run; those next to TRACE by default.",
         ),
     ] = None,
     operators: Annotated[
         list[Path] | None,
-        typer.Option("--operators", help="Python files that register operators; they are run."),
+        typer.Option(
+            "--operators",
+            metavar="FILE",
+            help="Python files that register operators; they are run.",
+        ),
     ] = None,
     memory_limit: Annotated[
         str | None,
         typer.Option(
             "--memory-limit",
+            metavar="SIZE",
             help="Most that tensors may take, such as 8GiB; 90 % of the free memory.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Threads of one rank.")
+        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of one rank.")
     ] = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", help="Time for ranks and collectives to answer.")
+        str,
+        typer.Option(
+            "--timeout", metavar="TIME", help="Time for ranks and collectives to answer."
+        ),
     ] = "10min",
     seed: SeedOption = 0,
     as_json: JsonOption = False,

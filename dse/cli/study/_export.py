@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import ForceOption, StudyArgument
+from dse.cli._complete import EXPORT_FORMATS, names
+from dse.cli._options import ForceOption, StudyArgument, new_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,11 +18,20 @@ if TYPE_CHECKING:
 
 def export_command(
     study_dir: StudyArgument,
-    candidate: Annotated[int, typer.Option("--candidate", help="Number of the configuration.")],
+    candidate: Annotated[
+        int,
+        typer.Option(
+            "--candidate",
+            metavar="NUMBER",
+            help="Number of the configuration.",
+        ),
+    ],
     kind: Annotated[
         str,
         typer.Option(
             "--format",
+            metavar="FORMAT",
+            autocompletion=names(EXPORT_FORMATS),
             help="json: the plan, or the configuration of models without one; yaml: the "
             "configuration; or the format of a training framework: torchrec for plans, megatron, "
             "torchtitan or fsdp for transformers. Of a captured trace json and yaml are the "
@@ -32,6 +42,7 @@ def export_command(
         Path | None,
         typer.Option(
             "--out",
+            metavar="PATH",
             help="File; standard output if left out. A name without an ending is a folder, with "
             "--format torchrec: the plan, a script that loads it and one that trains under it.",
         ),
@@ -40,6 +51,7 @@ def export_command(
         str,
         typer.Option(
             "--module-path",
+            metavar="PATH",
             help="Path of the collection of tables in the module that is trained, for a folder.",
         ),
     ] = "",
@@ -63,7 +75,9 @@ def export_command(
     if out is None:
         typer.echo(text, nl=False)
     else:
+        new_file("--out", out, force=force)
         write_atomically(out, text)
+        typer.echo(f"{kind}: {out}")
 
 
 def _write_folder(

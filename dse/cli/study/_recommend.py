@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dse.cli._complete import listed as complete_list
+from dse.cli._complete import platforms as platform_names
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
+    ForceOption,
     JsonOption,
     KernelsOption,
     LaunchOption,
@@ -27,7 +30,7 @@ from dse.cli._options import (
     WireOption,
     joined,
     listed,
-    price_basis,
+    new_file,
     quantity,
     whole_numbers,
 )
@@ -43,17 +46,22 @@ def recommend_command(
         str,
         typer.Option(
             "--target",
+            metavar="RATE",
             help="Cheapest that reaches this throughput: `10M samples/s`, or of a transformer "
             "`1M tokens/s` or `10B tokens/day`.",
         ),
     ] = "",
     deadline: Annotated[
-        str, typer.Option("--deadline", help="Cheapest that trains --samples in time: `3h`.")
+        str,
+        typer.Option(
+            "--deadline", metavar="TIME", help="Cheapest that trains --samples in time: `3h`."
+        ),
     ] = "",
     budget: Annotated[
         str,
         typer.Option(
             "--budget",
+            metavar="MONEY",
             help="Fastest that trains --samples for the money, `500USD`; or fastest machines for "
             "at most so much an hour, `100USD/h`.",
         ),
@@ -61,42 +69,59 @@ def recommend_command(
     samples: Annotated[
         str,
         typer.Option(
-            "--samples", help="Samples of the whole job, `4.2G`, or tokens, `15T tokens`."
+            "--samples",
+            metavar="COUNT",
+            help="Samples of the whole job, `4.2G`, or tokens, `15T tokens`.",
         ),
     ] = "",
     platforms: Annotated[
         str,
         typer.Option(
-            "--platforms", help="Comma-separated names or files; by default all with a price."
+            "--platforms",
+            metavar="NAMES",
+            help="Comma-separated names or files; by default all with a price.",
+            autocompletion=complete_list(platform_names),
         ),
     ] = "",
     world_sizes: Annotated[
         str,
-        typer.Option("--world-sizes", help="Numbers of ranks: `8,16`; powers of two up to 64."),
+        typer.Option(
+            "--world-sizes",
+            metavar="N,…",
+            help="Numbers of ranks: `8,16`; powers of two up to 64.",
+        ),
     ] = "",
     batch_sizes: Annotated[
         str,
         typer.Option(
             "--batch-sizes",
+            metavar="N,…",
             help="Global batches: `32768,65536`; by default the model's own and its doubles, up "
             "to eight times that.",
         ),
     ] = "",
     precisions: Annotated[
-        str, typer.Option("--precisions", help="Such as `tf32,fp16`; the model's own.")
+        str,
+        typer.Option(
+            "--precisions", metavar="TYPES", help="Such as `tf32,fp16`; the model's own."
+        ),
     ] = "",
-    basis: PriceBasisOption = "on_demand",
+    basis: PriceBasisOption = None,
     provider: PriceProviderOption = "",
     confidence: Annotated[
         str,
-        typer.Option("--confidence", help="Least probability to reach the goal, such as `95 %`."),
+        typer.Option(
+            "--confidence",
+            metavar="SHARE",
+            help="Least probability to reach the goal, such as `95 %`.",
+        ),
     ] = "50 %",
-    launch: LaunchOption = "",
+    launch: LaunchOption = None,
     replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = "",
+    replica_placement: ReplicaPlacementOption = None,
     sync_interval: SyncIntervalOption = None,
     wire: WireOption = "",
-    table_data_type: TableTypeOption = "",
+    table_data_type: TableTypeOption = None,
     compute_kernels: KernelsOption = "",
     program: ProgramOption = "",
     link: LinkOption = "",
@@ -104,8 +129,10 @@ def recommend_command(
     changes: SetOption = None,
     seed: SeedOption = 0,
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write the plan of the answer as JSON.")
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Write the plan of the answer as JSON."),
     ] = None,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
@@ -117,6 +144,7 @@ def recommend_command(
     from dse.report.console import line
     from dse.report.terminal import print_recommendation
 
+    new_file("--export", export, force=force)
     with progress("looking", quiet=as_json) as display:
         found = recommend(
             model,
@@ -131,14 +159,14 @@ def recommend_command(
             program=program,
             link=link,
             network=network,
-            launch=launch,
+            launch=launch or "",
             replicas=replicas,
-            replica_placement=replica_placement,
+            replica_placement=replica_placement or "",
             sync_interval=sync_interval,
             communication_precision=wire,
-            table_data_type=table_data_type,
+            table_data_type=table_data_type or "",
             compute_kernels=joined(compute_kernels),
-            price_basis=price_basis(basis),
+            price_basis=basis or "on_demand",
             price_provider=provider,
             confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
             seed=seed,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dse.cli._complete import spaces
 from dse.cli._exit import ExitCode, terminable
-from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of, member
+from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,33 +26,51 @@ _INTERRUPTED_AT_THE_END = (
 
 def run_command(
     ctx: typer.Context,
-    space: Annotated[str, typer.Argument(metavar="SPACE", help="Search space: name or file.")],
+    space: Annotated[
+        str,
+        typer.Argument(metavar="SPACE", help="Search space: name or file.", autocompletion=spaces),
+    ],
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Configurations to evaluate at most.")
+        int | None,
+        typer.Option("--trials", metavar="N", min=1, help="Configurations to evaluate at most."),
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option("--time-limit", help="Seconds of search; at least one round is evaluated."),
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            help="Seconds of search; at least one round is evaluated.",
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of all randomness.")
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Random seed; that of the space by default."
+        ),
     ] = None,
     jobs: JobsOption = 1,
     executor: Annotated[
-        str, typer.Option("--executor", help="process, serial or ray.")
+        Literal["process", "serial", "ray"],
+        typer.Option("--executor", metavar="KIND", help="process, serial or ray."),
     ] = "process",
     address: Annotated[
-        str, typer.Option("--address", help="Ray cluster, host:port; a local Ray by default.")
+        str,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Ray cluster, host:port; a local Ray by default.",
+        ),
     ] = "",
     sampler: Annotated[
-        str | None, typer.Option("--sampler", help="auto, nsga2, tpe, gp, random or grid.")
+        Literal["auto", "nsga2", "tpe", "gp", "random", "grid"] | None,
+        typer.Option("--sampler", metavar="NAME", help="auto, nsga2, tpe, gp, random or grid."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             parser=folder_of,
-            metavar="PATH",
+            metavar="DIR",
             help="Study folder; results/<name> by default.",
         ),
     ] = None,
@@ -75,7 +94,11 @@ def run_command(
     ] = "",
     study_name: Annotated[
         str,
-        typer.Option("--study-name", help="Its name in the database; the space's by default."),
+        typer.Option(
+            "--study-name",
+            metavar="NAME",
+            help="Its name in the database; the space's by default.",
+        ),
     ] = "",
     changes: SetOption = None,
     as_json: JsonOption = False,
@@ -96,7 +119,7 @@ def run_command(
         trials=trials,
         time_limit_s=time_limit,
         seed=seed,
-        sampler=None if sampler is None else member(SamplerName, sampler, "--sampler"),
+        sampler=None if sampler is None else SamplerName(sampler),
         jobs=jobs,
         executor=executor,
         address=address,

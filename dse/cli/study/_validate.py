@@ -2,44 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from dse.cli._complete import platforms
 from dse.cli._exit import ExitCode
-from dse.cli._options import JsonOption, SeedOption, StudyArgument, member, quantity
+from dse.cli._options import DeviceName, JsonOption, SeedOption, StudyArgument, quantity
 
 
 def validate_command(
     study_dir: StudyArgument,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many of the best to run.")] = 5,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=0, help="How many of the best to run.")
+    ] = 5,
     random: Annotated[
-        int, typer.Option("--random", min=0, help="How many other feasible ones to run.")
+        int,
+        typer.Option("--random", metavar="N", min=0, help="How many other feasible ones to run."),
     ] = 0,
     trainer: Annotated[
         str | None,
-        typer.Option("--trainer", help="What trains: reference or torchrec for DLRMs."),
+        typer.Option(
+            "--trainer", metavar="NAME", help="What trains: reference or torchrec for DLRMs."
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; a GPU if there is one.")
+        DeviceName | None,
+        typer.Option("--device", metavar="KIND", help="cpu or cuda; a GPU if there is one."),
     ] = None,
     budget: Annotated[
-        str, typer.Option("--budget", help="Time for measuring, for example 2min or 90s.")
+        str,
+        typer.Option(
+            "--budget", metavar="TIME", help="Time for measuring, for example 2min or 90s."
+        ),
     ] = "2min",
     seed: SeedOption = 0,
     mode: Annotated[
-        str | None,
-        typer.Option("--mode", help="real, rank-serial or scaled; by what is here if omitted."),
+        Literal["real", "rank-serial", "scaled"] | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="real, rank-serial or scaled; by what is here if omitted.",
+        ),
     ] = None,
     ranks: Annotated[
         int | None,
         typer.Option(
-            "--ranks", min=1, help="Most ranks of a run; the GPUs or the cores if omitted."
+            "--ranks",
+            metavar="N",
+            min=1,
+            help="Most ranks of a run; the GPUs or the cores if omitted.",
         ),
     ] = None,
     platform: Annotated[
         str | None,
-        typer.Option("--platform", help="Platform of this machine: name or YAML file."),
+        typer.Option(
+            "--platform",
+            metavar="NAME",
+            help="Platform of this machine: name or YAML file.",
+            autocompletion=platforms,
+        ),
     ] = None,
     calibrated: Annotated[
         bool,
@@ -69,7 +91,7 @@ def validate_command(
         random=random,
         trainer=trainer,
         device=device,
-        mode=None if mode is None else member(ValidationMode, mode, "--mode"),
+        mode=None if mode is None else ValidationMode(mode),
         ranks=ranks,
         platform=platform,
         budget_s=budget_s,

@@ -19,11 +19,13 @@ def whatif_command(
     study_dir: StudyArgument,
     changes: SetOption = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, help="Rows of the front that are printed.")
+        int, typer.Option("--top", metavar="N", min=1, help="Rows of the front that are printed.")
     ] = 15,
     replan: Annotated[
         int,
-        typer.Option("--replan", min=0, help="Search new plans for this many of the best."),
+        typer.Option(
+            "--replan", metavar="N", min=0, help="Search new plans for this many of the best."
+        ),
     ] = 0,
     jobs: JobsOption = 1,
     out: Annotated[
@@ -31,7 +33,7 @@ def whatif_command(
         typer.Option(
             "--out",
             parser=folder_of,
-            metavar="PATH",
+            metavar="DIR",
             help="Write the changed study with its report into a new folder.",
         ),
     ] = None,

@@ -30,15 +30,21 @@ def capture_command(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", parser=folder_of, metavar="PATH", help="Folder of the traces; new or empty."
+            "--out", parser=folder_of, metavar="DIR", help="Folder of the traces; new or empty."
         ),
     ],
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Iterations to record.")] = 3,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", min=1, help="Iterations to record.")
+    ] = 3,
     warm_up: Annotated[
-        int, typer.Option("--warm-up", min=1, help="Iterations ahead, with the profiler on.")
+        int,
+        typer.Option(
+            "--warm-up", metavar="N", min=1, help="Iterations ahead, with the profiler on."
+        ),
     ] = 2,
     skip: Annotated[
-        int, typer.Option("--skip", min=0, help="Iterations ahead of these, without it.")
+        int,
+        typer.Option("--skip", metavar="N", min=0, help="Iterations ahead of these, without it."),
     ] = 3,
     shapes: Annotated[
         bool, typer.Option("--shapes/--no-shapes", help="Shapes of operators' inputs.")
@@ -50,10 +56,13 @@ def capture_command(
         typer.Option("--execution-trace/--no-execution-trace", help="A PyTorch execution trace."),
     ] = True,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="End the command after, for example, 10min.")
+        str | None,
+        typer.Option(
+            "--timeout", metavar="TIME", help="End the command after, for example, 10min."
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier capture in the folder.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an earlier capture in the folder.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +91,7 @@ def capture_command(
         out,
         settings,
         timeout_s=None if timeout is None else quantity("--timeout", timeout, UnitKind.TIME),
-        overwrite=overwrite,
+        overwrite=force,
         stdout=sys.stderr.fileno() if as_json else None,
     )
     _warn(done, timeout)

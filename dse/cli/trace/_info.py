@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def info_command(
     traces: TracesArgument,
     streams: Annotated[
-        bool, typer.Option("--streams", "--lanes", help="Streams and threads of the last step.")
+        bool, typer.Option("--streams", help="Streams and threads of the last step.")
     ] = False,
     shapes: Annotated[
         bool, typer.Option("--shapes", help="Sizes of dimensions in the last step, by their time.")

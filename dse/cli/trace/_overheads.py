@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli import _options
-from dse.cli._options import JsonOption
+from dse.cli._options import ForceOption, JsonOption, new_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,13 +27,15 @@ def overheads_command(
         str | None,
         typer.Option(
             "--step",
-            metavar="NUMBER|ANNOTATION",
+            metavar="STEP",
             help="Number of the profiler's step, or name of an annotation; all steps by default.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the profile, for `--host-profile`.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the profile, for `--host-profile`."),
     ] = None,
+    force: ForceOption = False,
     platform_block: Annotated[
         bool, typer.Option("--platform-block", help="Print the `host:` block of a platform.")
     ] = False,
@@ -49,6 +51,7 @@ def overheads_command(
 
     if as_json and platform_block:
         raise ConfigError("--json and --platform-block exclude each other; choose one")
+    new_file("--out", out, force=force)
     loaded = [(read, [link(trace) for trace in read]) for read in map(read_kineto, traces)]
     only = _options.step(step)
     profiles = [extract_overheads(read, links, only) for read, links in loaded]

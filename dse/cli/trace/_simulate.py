@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli import _options
-from dse.cli._options import JsonOption, StepOption, TimelineOption, TracesArgument
+from dse.cli._options import (
+    ForceOption,
+    JsonOption,
+    StepOption,
+    TimelineOption,
+    TracesArgument,
+    new_file,
+)
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ def simulate_command(
         typer.Option("--alone", help="Each rank by itself, its collectives as long as measured."),
     ] = False,
     timeline: TimelineOption = None,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild the graph of a step, simulate it, and compare with the measured step."""
@@ -37,6 +45,7 @@ def simulate_command(
     from dse.simulate import simulate
     from dse.trace import compare_with_measured
 
+    new_file("--timeline", timeline, force=force)
     ranks: list[RankResimulation] = []
     notes: list[str] = []
     with progress("reading traces", quiet=as_json, patience_s=0) as display:

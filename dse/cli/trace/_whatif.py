@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, overload
 import typer
 
 from dse.cli import _options
-from dse.cli._options import TRACES_HELP, JsonOption, StepOption, TimelineOption
+from dse.cli._complete import platforms
+from dse.cli._options import (
+    TRACES_HELP,
+    ForceOption,
+    JsonOption,
+    StepOption,
+    TimelineOption,
+    new_file,
+)
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,22 +37,27 @@ def whatif_command(
         typer.Option(
             "--optimization",
             "-O",
-            metavar="NAME[=VALUE][,OPTION=VALUE…]",
-            help="A named optimization, such as network=2x; may be repeated. See --list.",
+            metavar="NAME[=VALUE]",
+            help="A named optimization, such as network=2x, with its options after commas; may be "
+            "repeated. See --list.",
         ),
     ] = None,
     steps: Annotated[
         Path | None,
-        typer.Option("--steps", metavar="YAML", help="File of changes, applied first."),
+        typer.Option("--steps", metavar="FILE", help="File of changes, applied first."),
     ] = None,
     platform: Annotated[
         str,
         typer.Option(
-            "--platform", help="Platform of the capture; found by its device by default."
+            "--platform",
+            metavar="NAME",
+            help="Platform of the capture; found by its device by default.",
+            autocompletion=platforms,
         ),
     ] = "",
     step: StepOption = None,
     timeline: TimelineOption = None,
+    force: ForceOption = False,
     aligned: Annotated[
         bool,
         typer.Option("--aligned", help="Start the steps of all ranks together, not as captured."),
@@ -76,6 +89,7 @@ def whatif_command(
     if list_all:
         print_optimizations(describe_optimizations(), Console())
         return
+    new_file("--timeline", timeline, force=force)
     if not traces:
         raise ConfigError("give at least one trace, or `--list` for the optimizations")
     changes = list(read_changes(steps)) if steps else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import cost_words, price_words
 from dse.report.console import (
+    UNKNOWN,
     Table,
     duration,
     facts,
@@ -65,17 +66,22 @@ class RankingRow:
     Attributes:
         name: Plan file.
         prediction: What the performance model predicts.
+        world_size: Ranks that it needs.
         tie: Whether it cannot be told from the best plan.
     """
 
     name: str
     prediction: Prediction
+    world_size: int
     tie: bool
 
 
 def print_prediction(view: PredictionView, console: Console) -> None:
     """Prints one prediction: figures, then time and memory of the ranks or pipeline stages."""
     prediction = view.prediction
+    if not prediction.feasible:
+        line(console, f"does not fit: {prediction.infeasible_reason}", "bold red")
+        line(console, "as if it fitted:", "dim")
     line(console, view.job)
     if view.setup:
         line(console, view.setup)
@@ -136,31 +142,36 @@ def print_difference(
 
 def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
     """Prints plans in order, fastest first."""
-    titles = ("iteration time", "90 % interval", "samples/s", "vs. best")
-    table = Table("", figures(""), texts("plan"), figures(*titles), texts(""))
+    titles = ("ranks", "time, ms", "90 % interval", "samples/s", "vs. best", "USD/h", "USD/10⁹")
+    table = Table("", figures(""), names("plan"), figures(*titles))
     best_s = rows[0].prediction.iteration_time_s
     for place, row in enumerate(rows, start=1):
         prediction = row.prediction
-        note = "" if prediction.feasible else "does not fit"
-        if row.tie and prediction.feasible:
-            note = "tie with the best: run both"
+        price = prediction.price_usd_per_hour
+        against = signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best"
+        low, high = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
         table.add(
             str(place),
             row.name,
-            duration(prediction.iteration_time_s),
-            interval(prediction.iteration_time_p5_s, prediction.iteration_time_p95_s),
+            str(row.world_size),
+            ms(prediction.iteration_time_s),
+            f"{ms(low)}–{ms(high)}",
             f"{prediction.throughput_samples_per_s:,.0f}",
-            signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best",
-            note,
+            against if prediction.feasible else "too large",
+            UNKNOWN if price is None else f"{price:,.2f}",
+            UNKNOWN if price is None else f"{prediction.cost_usd_per_billion:,.3g}",
         )
     table.print(console)
+    line(console, "USD/10⁹: cost of a billion samples", "dim")
+    if ties := [row.name for row in rows if row.tie and row.prediction.feasible]:
+        line(console, f"tie with the best, run both: {', '.join(ties)}")
     print_bound_by([(row.name, row.prediction) for row in rows], console)
     # All plans of a ranking run under one program.
     if program := rows[0].prediction.program:
         line(console, f"program: {program_label(program)}")
     for row in rows:
         if not row.prediction.feasible:
-            line(console, f"{row.name}: {row.prediction.infeasible_reason}")
+            line(console, f"{row.name} does not fit: {row.prediction.infeasible_reason}")
 
 
 def print_bound_by(predictions: Sequence[tuple[str, Prediction]], console: Console) -> None:
@@ -220,7 +231,7 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         ),
         *([("network", prediction.network)] if prediction.network else []),
         ("bound by", prediction.bound_text),
-        ("feasible", "yes" if prediction.feasible else prediction.infeasible_reason),
+        ("feasible", "yes" if prediction.feasible else "no"),
     ]
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
+    BaseModel,
     Discriminator,
     Field,
     Tag,
@@ -124,6 +125,19 @@ class SpaceDocument(Document):
         Name, Annotated[dict[TablePattern, TableConstraintsBlock], Field(min_length=1)]
     ] = {}
     search: SearchBlock = SearchBlock()
+
+    @classmethod
+    def chosen_block(cls, field: int | str, data: object) -> type[BaseModel] | None:
+        """Returns the parameters of the kind of workload that a document is about."""
+        if field != "parameters" or not isinstance(data, dict):
+            return None
+        workload, given = data.get("workload"), data.get("parameters")
+        block = None
+        with suppress(ValidationError):
+            of_a_trace = _workload_kind(workload) == "of a trace"
+            kind = TraceWorkloadBlock if of_a_trace else ModelWorkloadBlock
+            block = kind.model_validate(workload)
+        return workload_kind(_kind_of(block, given if isinstance(given, dict) else {})).parameters
 
     @field_validator("workload", mode="before")
     @classmethod

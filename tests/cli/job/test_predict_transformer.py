@@ -10,21 +10,22 @@ from typer.testing import CliRunner
 
 from dse.cli._app import app
 from dse.errors import ConfigError, UnknownNameError
+from tests.cli.running import dse
 
 BASE = ("--platform", "a100_sxm_80", "--world-size", "16", "--global-batch-size", "16")
 SPREAD = ("--tensor", "4", "--pipeline", "2", "--sequence-parallel", "--recompute", "selective")
 
 
-def run(*arguments, model="gpt_22b"):
+def run(*arguments, model="gpt_22b", code=0):
     done = CliRunner().invoke(app, ["predict", model, *BASE, *map(str, arguments)])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return done.output
 
 
-def answer(*arguments, model="gpt_22b"):
-    return json.loads(run(*arguments, "--json", model=model))
+def answer(*arguments, model="gpt_22b", code=0):
+    return json.loads(run(*arguments, "--json", model=model, code=code))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,7 @@ def test_without_options_all_ranks_are_replicas():
 
 
 def test_what_does_not_fit_is_predicted_and_says_so():
-    found = answer()
+    found = answer(code=1)
     assert found["feasible"] is False
     assert "out of memory: every rank needs" in found["infeasible_reason"]
 
@@ -150,10 +151,8 @@ def test_what_does_not_fit_is_predicted_and_says_so():
         (("--versus", "plan=same"), "--plan: not for"),
         (("--tensor", "3"), "tensor 3 × pipeline 1 × context 1 = 3 does not divide 16"),
         (("--pipeline", "16", "--interleave", "2"), "does not divide"),
-        (("--recompute", "some"), "--recompute: expected one of `none`, `selective`, `full`"),
         (("--recompute-modules", "mpl"), "--recompute-modules: expected one or several of"),
         (("--offload-layers", "4"), "use activations or all"),
-        (("--data-sharding", "fsdp"), "--data-sharding: expected one of `none`, `zero1`"),
         (("--sequence-parallel",), "use tensor > 1"),
         (("--versus", "tensor=0"), "tensor: expected a whole number from 1, found `0`"),
         (("--versus", "sequence_parallel=7"), "expected true or false, found `7`"),
@@ -164,6 +163,19 @@ def test_bad_options_say_what_is_expected(arguments, message):
     with pytest.raises(ConfigError) as caught:
         run(*arguments)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--recompute", "some"), "--recompute: expected one of `none`, `selective`, `full`"),
+        (("--zero-stage", "fsdp"), "--data-sharding: expected one of `none`, `zero1`"),
+    ],
+)
+def test_options_with_fixed_values_name_them(arguments, message):
+    done = dse("predict", "gpt_22b", *BASE, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 def test_an_unknown_training_program_says_which_there_are():

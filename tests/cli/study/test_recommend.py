@@ -97,7 +97,6 @@ def test_transformers(tmp_path):
         (("--budget", "500 EUR", "--samples", "1G"), "budget: expected a sum of money"),
         (("--target", "1M/s", "--world-sizes", "8,x"), "expected whole numbers"),
         (("--target", "1M/s", "--precisions", "fp17"), "did you mean `fp16`"),
-        (("--target", "1M/s", "--price-basis", "spott"), "did you mean `spot`"),
         (("--target", "1M/s", "--confidence", "20 %"), "at least 50 %"),
         (("--target", "1M/s", "--platforms", "cpu"), "has no on_demand price"),
     ],

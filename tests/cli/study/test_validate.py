@@ -101,8 +101,6 @@ def test_an_interrupt_keeps_what_there_is(study, invoke):
         (["--top", "0"], "--random 0"),
         (["--budget", "soon"], "--budget: expected a time"),
         (["--budget", "0 s"], "--budget: expected more than 0"),
-        (["--mode", "fast"], "--mode: expected one of real, rank-serial, scaled; found `fast`"),
-        (["--device", "tpu"], "--device tpu: expected cpu or cuda"),
         (["--platform", "no_such"], "no_such"),
     ],
 )

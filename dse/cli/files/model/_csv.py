@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dse.cli._options import ForceOption, JsonOption, listed, member
+from dse.cli._options import (
+    DenseOptimizerName,
+    DensePrecisionName,
+    ForceOption,
+    JsonOption,
+    SparseOptimizerName,
+    TableTypeName,
+    listed,
+)
 from dse.cli.files.model._shown import check_out, show_model
 
 if TYPE_CHECKING:
@@ -23,72 +31,102 @@ def from_csv_command(
     tables: Annotated[
         Path,
         typer.Argument(
-            metavar="TABLES.csv",
+            metavar="CSV",
             help="One line a table, with the column rows, and where known name, dim, pooling, "
             "data_type, alpha, ids, count.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
-    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
+    ] = "",
     dense_features: Annotated[
         int,
-        typer.Option("--dense-features", min=0, help="Width of the dense input; 0 without one."),
+        typer.Option(
+            "--dense-features", metavar="N", min=0, help="Width of the dense input; 0 without one."
+        ),
     ] = 13,
     bottom_mlp: Annotated[
         str,
         typer.Option(
             "--bottom-mlp",
-            help="Layer widths of the MLP under the interaction; by default 512, 256, and the "
-            "width of the tables.",
+            metavar="WIDTHS",
+            help="Layer widths of the MLP under the interaction, such as `512,256,64`; by default "
+            "512, 256, and the width of the tables.",
         ),
     ] = "",
     top_mlp: Annotated[
         str,
-        typer.Option("--top-mlp", help="Layer widths of the MLP over it, the output's last."),
+        typer.Option(
+            "--top-mlp",
+            metavar="WIDTHS",
+            help="Layer widths of the MLP over it, the output's last.",
+        ),
     ] = _TOP,
     interaction: Annotated[
-        str,
+        Literal["dot", "dcnv2", "dcnv2_low_rank", "fm", "concat"] | None,
         typer.Option(
             "--interaction",
-            metavar="dot|dcnv2|dcnv2_low_rank|fm|concat",
-            help="dot by default where all widths are equal, else concat.",
+            metavar="KIND",
+            help="dot, dcnv2, dcnv2_low_rank, fm or concat; by default dot where all widths are "
+            "equal, else concat.",
         ),
-    ] = "",
+    ] = None,
     cross_layers: Annotated[
-        int, typer.Option("--cross-layers", min=1, help="Layers of dcnv2 and dcnv2_low_rank.")
+        int,
+        typer.Option(
+            "--cross-layers", metavar="N", min=1, help="Layers of dcnv2 and dcnv2_low_rank."
+        ),
     ] = 3,
     low_rank: Annotated[
-        int, typer.Option("--low-rank", min=1, help="Inner width of dcnv2_low_rank.")
+        int, typer.Option("--low-rank", metavar="N", min=1, help="Inner width of dcnv2_low_rank.")
     ] = 512,
     dim: Annotated[
-        int | None, typer.Option("--dim", min=1, help="Width of tables without one in the list.")
+        int | None,
+        typer.Option("--dim", metavar="N", min=1, help="Width of tables without one in the list."),
     ] = None,
     pooling: Annotated[
         float,
-        typer.Option("--pooling", help="Lookups a sample of tables without pooling in the list."),
+        typer.Option(
+            "--pooling",
+            metavar="X",
+            help="Lookups a sample of tables without pooling in the list.",
+        ),
     ] = 1.0,
     alpha: Annotated[
         float,
         typer.Option(
             "--alpha",
+            metavar="X",
             min=0,
             help="Zipf exponent of how popular rows are, where not in the list; 0 is uniform.",
         ),
     ] = 0.0,
     data_type: Annotated[
-        str, typer.Option("--data-type", help="fp32, fp16, bf16 or int8, where not in the list.")
+        TableTypeName,
+        typer.Option(
+            "--data-type",
+            metavar="TYPE",
+            help="fp32, fp16, bf16, fp8 or int8, where not in the list.",
+        ),
     ] = "fp32",
     precision: Annotated[
-        str, typer.Option("--precision", help="Arithmetic: fp32, tf32, fp16 or bf16.")
+        DensePrecisionName,
+        typer.Option("--precision", metavar="TYPE", help="Arithmetic: fp32, tf32, fp16 or bf16."),
     ] = "tf32",
     dense_optimizer: Annotated[
-        str, typer.Option("--dense-optimizer", help="sgd, adagrad or adam.")
+        DenseOptimizerName,
+        typer.Option("--dense-optimizer", metavar="RULE", help="sgd, adagrad or adam."),
     ] = "sgd",
     sparse_optimizer: Annotated[
-        str, typer.Option("--sparse-optimizer", help="sgd, rowwise_adagrad, adagrad or adam.")
+        SparseOptimizerName,
+        typer.Option(
+            "--sparse-optimizer", metavar="RULE", help="sgd, rowwise_adagrad, adagrad or adam."
+        ),
     ] = "rowwise_adagrad",
     global_batch_size: Annotated[
-        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+        int,
+        typer.Option("--global-batch-size", metavar="N", min=1, help="Samples of one iteration."),
     ] = 65536,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -123,10 +161,10 @@ def from_csv_command(
         dim=dim,
         pooling=pooling,
         alpha=alpha,
-        data_type=member(DataType, data_type, "--data-type"),
-        precision=member(Precision, precision, "--precision"),
-        dense_optimizer=member(Optimizer, dense_optimizer, "--dense-optimizer"),
-        sparse_optimizer=member(Optimizer, sparse_optimizer, "--sparse-optimizer"),
+        data_type=DataType(data_type),
+        precision=Precision(precision),
+        dense_optimizer=Optimizer(dense_optimizer),
+        sparse_optimizer=Optimizer(sparse_optimizer),
         global_batch_size=global_batch_size,
     )
     text = compose_model(listed, recipe)
@@ -142,18 +180,19 @@ def from_csv_command(
 def _widths(text: str, option: str) -> tuple[int, ...]:
     from dse.errors import ConfigError
 
-    parts = listed(text)
+    # `1024-512-64` is the form of the published DLRM.
+    parts = listed(text.replace("-", ","))
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ConfigError(f"{option}: expected widths such as {_TOP}; found `{text}`")
     return tuple(map(int, parts))
 
 
-def _interaction(kind: str, layers: int, low_rank: int) -> Interaction | None:
+def _interaction(kind: str | None, layers: int, low_rank: int) -> Interaction | None:
     from dse.model import Interaction, InteractionKind
 
     if not kind:
         return None
-    chosen = member(InteractionKind, kind, "--interaction")
+    chosen = InteractionKind(kind)
     if chosen is InteractionKind.DCNV2_LOW_RANK:
         return Interaction(chosen, layers, low_rank)
     if chosen is InteractionKind.DCNV2:

@@ -14,20 +14,24 @@ from dse.cli.files.model._shown import check_out, show_model
 def from_hf_command(
     config: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG.json", help="`config.json` of a Hugging Face model."),
+        typer.Argument(metavar="CONFIG", help="`config.json` of a Hugging Face model."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
-    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
+    ] = "",
     sequence_length: Annotated[
         int | None,
         typer.Option(
             "--sequence-length",
+            metavar="N",
             min=1,
             help="Tokens of a sample; by default as many as the model takes.",
         ),
     ] = None,
     global_batch_size: Annotated[
-        int, typer.Option("--global-batch-size", min=1, help="Samples of one iteration.")
+        int,
+        typer.Option("--global-batch-size", metavar="N", min=1, help="Samples of one iteration."),
     ] = 512,
     force: ForceOption = False,
     as_json: JsonOption = False,

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.cli._options import JsonOption, ModelArgument
+from dse.cli._options import JsonOption, ModelArgument, new_file
 
 if TYPE_CHECKING:
     from dse._terminal import Console
@@ -28,8 +28,7 @@ def check_out(out: Path, *, force: bool) -> None:
 
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
-    if out.exists() and not force:
-        raise ConfigError(f"--out {out}: exists; choose another name, or pass --force")
+    new_file("--out", out, force=force)
 
 
 def show_model(model: DlrmModel | TransformerModel, *, as_json: bool) -> None:

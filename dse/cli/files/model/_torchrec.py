@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._options import ForceOption, JsonOption, member
+from dse.cli._options import (
+    DenseOptimizerName,
+    DensePrecisionName,
+    ForceOption,
+    JsonOption,
+    SparseOptimizerName,
+    new_file,
+)
 from dse.cli.files.model._shown import check_out, show_model
 
 if TYPE_CHECKING:
@@ -23,36 +30,42 @@ def from_torchrec_command(
             "iterable of sample batches. The file is run.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Model to write (.yaml).")],
-    name: Annotated[str, typer.Option("--name", help="Its name; the file's by default.")] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
+    ] = "",
     batches: Annotated[
-        int, typer.Option("--batches", min=1, help="Sample batches to read at most.")
+        int, typer.Option("--batches", metavar="N", min=1, help="Sample batches to read at most.")
     ] = 50,
     global_batch_size: Annotated[
         int | None,
         typer.Option(
             "--global-batch-size",
+            metavar="N",
             min=1,
             help="Samples of one iteration; by default those of the first batch.",
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", help="Arithmetic: fp32, tf32, fp16 or bf16.")
+        DensePrecisionName,
+        typer.Option("--precision", metavar="TYPE", help="Arithmetic: fp32, tf32, fp16 or bf16."),
     ] = "tf32",
     dense_optimizer: Annotated[
-        str, typer.Option("--dense-optimizer", help="sgd, adagrad or adam.")
+        DenseOptimizerName,
+        typer.Option("--dense-optimizer", metavar="RULE", help="sgd, adagrad or adam."),
     ] = "adam",
     sparse_optimizer: Annotated[
-        str,
+        SparseOptimizerName | None,
         typer.Option(
             "--sparse-optimizer",
+            metavar="RULE",
             help="sgd, rowwise_adagrad, adagrad or adam; by default the one that the module has.",
         ),
-    ] = "",
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE.svg", help="Picture of how popular the rows of tables are."
+            "--plot", metavar="FILE", help="Picture (.svg) of how popular the rows of tables are."
         ),
     ] = None,
     force: ForceOption = False,
@@ -76,6 +89,7 @@ def from_torchrec_command(
     check_out(out, force=force)
     if plot is not None and plot.suffix != ".svg":
         raise ConfigError(f"--plot {plot}: expected a name that ends in .svg")
+    new_file("--plot", plot, force=force)
     with progress("reading the module", quiet=as_json) as display:
         module, samples = _made_by(maker)
 
@@ -90,13 +104,9 @@ def from_torchrec_command(
             name=name or out.stem,
             source=maker,
             global_batch_size=global_batch_size,
-            precision=member(Precision, precision, "--precision"),
-            dense_optimizer=member(Optimizer, dense_optimizer, "--dense-optimizer"),
-            sparse_optimizer=(
-                member(Optimizer, sparse_optimizer, "--sparse-optimizer")
-                if sparse_optimizer
-                else None
-            ),
+            precision=Precision(precision),
+            dense_optimizer=Optimizer(dense_optimizer),
+            sparse_optimizer=(Optimizer(sparse_optimizer) if sparse_optimizer else None),
         )
     if plot is not None:
         from dse.report.picture import write_lookups_plot

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dse._reading import path_exists, shown_path
-from dse._suggest import hint
+from dse._suggest import nearest
 from dse.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class DocumentKind(StrEnum):
@@ -24,7 +28,7 @@ _FOLDERS = {
     DocumentKind.SEARCH_SPACE: "search_spaces",
 }
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parent
 
 
 def builtin_folder(kind: DocumentKind) -> Path:
@@ -54,7 +58,7 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
     if not looks_like_path:
         if name_or_path in names:
             return names[name_or_path]
-        near = hint(name_or_path, names)
+        near = name_hint(kind, name_or_path, names)
         raise UnknownNameError(
             f"no {kind.value} is called `{name_or_path}`; {near}", value=name_or_path, hint=near
         )
@@ -63,6 +67,21 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
         return path
     builtin = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
     raise ConfigError(f"{shown_path(name_or_path)}: no such file{builtin}")
+
+
+def name_hint(kind: DocumentKind, name: str, names: Iterable[str]) -> str:
+    """Returns what an unknown name may have been meant to be, or how to see all names.
+
+    Args:
+        kind: Kind of the document.
+        name: The name, which no document has.
+        names: All names.
+    """
+    for suffix in (".yaml", ".yml"):
+        if path_exists(Path(name + suffix)):
+            return f"did you mean the file `{name}{suffix}`?"
+    near = nearest(name, names)
+    return f"did you mean `{near}`?" if near else f"`dse list {kind.value}s` names all"
 
 
 def display_path(path: Path) -> str:
