@@ -33,9 +33,17 @@ _HOT_ROWS = 128
 #: Rows of a table in which two random ones are seldom the same.
 _FEW_ROWS = 100 * _HOT_ROWS
 
-#: Permutations over which expected blocks are averaged, and their seed.
+#: Permutations over which expected blocks are averaged, and their seed. Of many blocks fewer
+#: permutations are as good: hot rows seldom meet in one of them, and each permutation has more
+#: blocks without any.
 _PERMUTATIONS = 400
+_FEWEST_PERMUTATIONS = 4
+_MOST_PLACES = _PERMUTATIONS * 1024
 _SEED = 0
+
+#: Blocks beyond these are not told apart one by one: neighbours in the order of shares are taken
+#: together, as many as make about this number of groups.
+_SINGLE_BLOCKS = 1024
 
 #: Blocks whose shares of lookups differ by at most this ratio are taken as equal.
 _SAME_SHARE = 0.04
@@ -93,16 +101,15 @@ def lookup_blocks(
     kinds, kind_of = _kinds(indices, heights)
     if indices.ids is IdOrder.HASHED and len(kinds) > 1:
         kind_of = _placed(indices, heights, table, kind_of)
-    known: dict[tuple[int, int], RowBlock] = {}
-    for kind, height in zip(kind_of, heights, strict=True):
-        if len(kinds) == 1:
-            # The last of many blocks may be short of a few rows.
-            height = heights[0]
-        known.setdefault((kind, height), RowBlock(height, *kinds[kind]))
-    return tuple(
-        known[kind, heights[0] if len(kinds) == 1 else height]
-        for kind, height in zip(kind_of, heights, strict=True)
-    )
+    full = [RowBlock(heights[0], *kind) for kind in kinds]
+    blocks = [full[kind] for kind in kind_of]
+    if len(kinds) > 1:
+        # Of a single kind the last of many blocks may be short of a few rows.
+        short: dict[tuple[int, int], RowBlock] = {}
+        for place in range(sum(heights) // heights[0], len(heights)):
+            kind, height = kind_of[place], heights[place]
+            blocks[place] = short.setdefault((kind, height), RowBlock(height, *kinds[kind]))
+    return tuple(blocks)
 
 
 @lru_cache(maxsize=4096)
@@ -114,19 +121,35 @@ def _kinds(
     Hashed blocks are in the order of falling shares, not in that of rows.
     """
     popularity = _by_rank(indices.buckets(sum(heights)))
+    starts = _groups(heights)
+    sizes = np.diff(starts, append=len(heights))
     parts = (_in_order if indices.ids is IdOrder.BY_POPULARITY else _scattered)(
-        popularity, heights
+        popularity, heights, starts
     )
     shares = parts @ _lookups(popularity)
-    shares /= shares.sum()
+    shares /= shares @ sizes
     kind_of = _alike(shares.tolist())
     kinds = []
-    for kind in range(max(kind_of) + 1):
-        members = np.flatnonzero(np.array(kind_of) == kind)
-        every = len(members) == len(heights)
-        share = 1.0 / len(heights) if every else float(shares[members].mean())
-        kinds.append((share, _inside(indices, popularity, parts[members])))
-    return tuple(kinds), kind_of
+    # Blocks alike are neighbours.
+    ends = np.cumsum(np.bincount(kind_of)).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        weights = sizes[start:end] / sizes[start:end].sum()
+        share = 1.0 / len(heights) if len(ends) == 1 else float(weights @ shares[start:end])
+        kinds.append((share, _inside(indices, popularity, weights @ parts[start:end])))
+    return tuple(kinds), tuple(np.repeat(kind_of, sizes).tolist())
+
+
+def _groups(heights: tuple[int, ...]) -> NDArray[np.int64]:
+    """Returns the first block of each group of blocks that are not told apart."""
+    blocks = len(heights)
+    if blocks <= 2 * _SINGLE_BLOCKS:
+        return np.arange(blocks)
+    step = -(-(blocks - _SINGLE_BLOCKS) // _SINGLE_BLOCKS)
+    # The block that has less rows than others, and those without any, are apart from others.
+    ends = np.array([sum(heights) // heights[0], -(-sum(heights) // heights[0])])
+    starts = [np.arange(_SINGLE_BLOCKS), np.arange(_SINGLE_BLOCKS, blocks, step), ends]
+    found = np.unique(np.concatenate(starts))
+    return np.asarray(found[found < blocks], dtype=np.int64)
 
 
 def _by_rank(popularity: PopularityBuckets) -> PopularityBuckets:
@@ -141,10 +164,10 @@ def _lookups(popularity: PopularityBuckets) -> NDArray[np.float64]:
 
 
 def _inside(
-    indices: IndexDistribution, popularity: PopularityBuckets, parts: NDArray[np.float64]
+    indices: IndexDistribution, popularity: PopularityBuckets, part: NDArray[np.float64]
 ) -> IndexDistribution:
-    """Returns how rows are drawn inside equal blocks, given their parts of each bucket."""
-    held = popularity.rows * parts.mean(axis=0)
+    """Returns how rows are drawn inside equal blocks, given their part of each bucket."""
+    held = popularity.rows * part
     used = held > 0
     if len(popularity.rows) == 1 or not used.any():
         # Equally popular rows are so in any number.
@@ -166,13 +189,20 @@ def _alike(shares: list[float]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_order(popularity: PopularityBuckets, heights: tuple[int, ...]) -> NDArray[np.float64]:
-    """Returns the part of each bucket in each block of popularity ranks; `(blocks, buckets)`."""
+def _in_order(
+    popularity: PopularityBuckets, heights: tuple[int, ...], groups: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Returns the part of each bucket in each block of popularity ranks.
+
+    Returns:
+        Means over the blocks of each group; shape `(groups, buckets)`.
+    """
     starts, widths = popularity.ranks(sum(heights))
-    high = np.cumsum(heights)[:, None]
-    low = high - np.array(heights)[:, None]
-    inside = np.minimum(starts + widths, high) - np.maximum(starts, low)
-    return np.asarray(np.maximum(0, inside) / widths)
+    tall = np.add.reduceat(heights, groups)
+    high = np.cumsum(tall)[:, None]
+    inside = np.minimum(starts + widths, high) - np.maximum(starts, high - tall[:, None])
+    sizes = np.diff(groups, append=len(heights))
+    return np.asarray(np.maximum(0, inside) / widths / sizes[:, None])
 
 
 def _hot_rows(
@@ -192,20 +222,24 @@ def _hot_rows(
     return bucket, starts[bucket] + within, lookups[bucket]
 
 
+def _permutations(blocks: int) -> int:
+    return max(_FEWEST_PERMUTATIONS, min(_PERMUTATIONS, _MOST_PLACES // blocks))
+
+
 @lru_cache(maxsize=256)
-def _hot_blocks(rows: int, height: int) -> NDArray[np.int64]:
+def _hot_blocks(rows: int, height: int, permutations: int) -> NDArray[np.int64]:
     """Returns the blocks of the most popular rows; shape `(permutations, rows)`.
 
     Callers must not change the array.
     """
     rng = np.random.Generator(np.random.PCG64(_SEED))
     if rows <= 2 * _HOT_ROWS:
-        return rng.random((_PERMUTATIONS, rows)).argsort(axis=1)[:, :_HOT_ROWS] // height
+        return rng.random((permutations, rows)).argsort(axis=1)[:, :_HOT_ROWS] // height
     # Blocks are alike, so the first row may stay in the first one. Each other row is equally often
     # in every block: what it adds to the first row's is then exact.
-    drawn = rng.random((_PERMUTATIONS, _HOT_ROWS)).argsort(axis=0) + rng.random(_HOT_ROWS)
+    drawn = rng.random((permutations, _HOT_ROWS)).argsort(axis=0) + rng.random(_HOT_ROWS)
     drawn[:, 0] = 0.0
-    at = np.floor(drawn * (rows / _PERMUTATIONS))
+    at = np.floor(drawn * (rows / permutations))
     while rows < _FEW_ROWS:
         # Two rows are never in one place; those that are move.
         order = np.argsort(at, axis=1, kind="stable")
@@ -222,30 +256,33 @@ def _hot_blocks(rows: int, height: int) -> NDArray[np.int64]:
 def _normal(blocks: int) -> NDArray[np.float64]:
     """Returns normal random numbers; shape `(permutations, blocks)`."""
     rng = np.random.Generator(np.random.PCG64(_SEED + 1))
-    angle, radius = rng.random((2, _PERMUTATIONS, blocks))
+    angle, radius = rng.random((2, _permutations(blocks), blocks))
     return np.asarray(np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle))
 
 
-def _scattered(popularity: PopularityBuckets, heights: tuple[int, ...]) -> NDArray[np.float64]:
+def _scattered(
+    popularity: PopularityBuckets, heights: tuple[int, ...], groups: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Returns the expected part of each bucket in each block of rows, the busiest block first.
 
     Returns:
-        Shape `(blocks, buckets)`.
+        Means over the blocks of each group; shape `(groups, buckets)`.
     """
     rows, buckets, blocks = sum(heights), len(popularity.rows), len(heights)
     tall = np.array(heights, dtype=np.float64)
     bucket, rank, lookups = _hot_rows(popularity, rows)
     if not len(bucket):
-        return np.repeat((tall / rows)[:, None], buckets, axis=1)
-    height = heights[0]
+        means = np.add.reduceat(tall, groups) / np.diff(groups, append=blocks)
+        return np.repeat((means / rows)[:, None], buckets, axis=1)
+    height, permutations = heights[0], _permutations(blocks)
     if rows >= _FEW_ROWS:
         # Places in tables of many rows differ by next to nothing.
-        places = _hot_blocks(-(-rows // height) * _FEW_ROWS, _FEW_ROWS)
+        places = _hot_blocks(-(-rows // height) * _FEW_ROWS, _FEW_ROWS, permutations)
     else:
-        places = _hot_blocks(rows, height)
+        places = _hot_blocks(rows, height, permutations)
     block = places[:, rank]
-    each = blocks * np.arange(_PERMUTATIONS)[:, None]
-    shape, size = (_PERMUTATIONS, blocks), _PERMUTATIONS * blocks
+    each = blocks * np.arange(permutations)[:, None]
+    shape, size = (permutations, blocks), permutations * blocks
     weights = np.broadcast_to(lookups, block.shape).ravel()
     shares = np.bincount((block + each).ravel(), weights, size).reshape(shape)
     # The other rows fill what is left of each block.
@@ -258,12 +295,15 @@ def _scattered(popularity: PopularityBuckets, heights: tuple[int, ...]) -> NDArr
     cold *= _varied(cold_lookups, (1.0 - left) * popularity.rows, rows - len(hot), cold)
     shares += cold * cold_lookups.sum()
     order = np.argsort(-shares, axis=1, kind="stable")
-    place = np.argsort(order, axis=1)
-    slots = np.take_along_axis(place, block, axis=1) * buckets + bucket
-    placed = np.bincount(slots.ravel(), minlength=blocks * buckets).reshape(blocks, buckets)
-    parts = placed / (_PERMUTATIONS * popularity.ranks(rows)[1])
-    parts += (1.0 - left) * np.take_along_axis(cold, order, axis=1).mean(axis=0)[:, None]
-    return parts
+    sizes = np.diff(groups, append=blocks)
+    group = np.empty_like(order)
+    np.put_along_axis(group, order, np.repeat(np.arange(len(groups)), sizes)[None], axis=1)
+    slots = np.take_along_axis(group, block, axis=1) * buckets + bucket
+    placed = np.bincount(slots.ravel(), minlength=len(groups) * buckets)
+    parts = placed.reshape(-1, buckets) / (permutations * popularity.ranks(rows)[1])
+    colds = np.take_along_axis(cold, order, axis=1).mean(axis=0)
+    parts += (1.0 - left) * np.add.reduceat(colds, groups)[:, None]
+    return np.asarray(parts / sizes[:, None])
 
 
 def _varied(

@@ -73,7 +73,9 @@ def row_blocks(rows: int, shards: int) -> tuple[int, ...]:
         Block heights that add up to `rows`; trailing blocks may be empty.
     """
     block = math.ceil(rows / shards)
-    return tuple(max(0, min(block, rows - index * block)) for index in range(shards))
+    full, rest = divmod(rows, block) if block else (0, 0)
+    blocks = (block,) * full + ((rest,) if rest else ())
+    return blocks + (0,) * (shards - len(blocks))
 
 
 def table_shards(
@@ -110,6 +112,24 @@ def table_shards(
         grid.extend(_row_shards(ranks, hot, rows, offset, width))
         offset += width
     return tuple(grid)
+
+
+def shard_columns(plan: TablePlan, dim: int, devices_per_node: int) -> tuple[int, ...]:
+    """Returns the columns of each shard of a table, in the order of the plan's ranks.
+
+    Args:
+        plan: The table's placement; must be valid for the table and the cluster.
+        dim: Columns of the table.
+        devices_per_node: Ranks of a full node; row groups of a grid are that long.
+    """
+    kind, count = plan.sharding_type, len(plan.ranks)
+    if kind in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+        return column_widths(dim, count)
+    if kind is ShardingType.GRID_SHARD:
+        row_group = min(devices_per_node, count)
+        widths = column_widths(dim, count // row_group)
+        return tuple(width for width in widths for _ in range(row_group))
+    return (dim,) * count
 
 
 def _row_shards(

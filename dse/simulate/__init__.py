@@ -13,12 +13,13 @@ from dse.simulate._compiled import CompiledGraph
 from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies, slack_s
 from dse.simulate._schedule import schedule
 from dse.simulate._simulate import simulate
-from dse.simulate._symmetric import SymmetricRanks, SyncScope
+from dse.simulate._symmetric import FoldedRanks, SymmetricRanks, SyncScope
 from dse.simulate._timeline import RankBreakdown, Timeline
 
 __all__ = [
     "CompiledGraph",
     "CriticalPath",
+    "FoldedRanks",
     "RankBreakdown",
     "SymmetricRanks",
     "SyncScope",

@@ -7,9 +7,9 @@ building and reducing it does not grow with the number of ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,20 @@ class SyncScope(IntEnum):
     ACROSS = 1
     NODE = 2
     ALL = 3
+
+
+class FoldedRanks(NamedTuple):
+    """Copies of a graph of which equal ones are held once.
+
+    Attributes:
+        ranks: The graph and the copies that are left.
+        kept: Which copies these are; shape `(kept,)`.
+        of_copy: Which of them stands for each copy; shape `(copies,)`.
+    """
+
+    ranks: SymmetricRanks
+    kept: NDArray[np.int64]
+    of_copy: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,25 @@ class SymmetricRanks:
     def copies(self) -> int:
         """Number of copies."""
         return self.node_count * self.local_size
+
+    def folded(self, durations_s: NDArray[np.float64]) -> FoldedRanks:
+        """Returns the copies without nodes, and local ranks, that repeat another one.
+
+        Equal nodes have the same times, and so have local ranks that are equal on every node, so
+        one of them gives the times of all. This is what keeps tens of thousands of ranks cheap:
+        only a few of them hold shards of their own.
+
+        Args:
+            durations_s: Seconds; shape `(tasks, copies)`.
+        """
+        shape = (len(durations_s), self.node_count, self.local_size)
+        by_node = durations_s.reshape(shape).transpose(1, 2, 0)
+        nodes, of_node = _distinct(by_node)
+        locals_, of_local = _distinct(by_node[nodes].transpose(1, 0, 2))
+        ranks = replace(self, node_count=len(nodes), local_size=len(locals_))
+        kept = nodes[:, None] * self.local_size + locals_
+        of_copy = of_node[:, None] * len(locals_) + of_local
+        return FoldedRanks(ranks, kept.ravel(), of_copy.ravel())
 
     def times_s(
         self, durations_s: NDArray[np.float64]
@@ -150,6 +183,14 @@ class SymmetricRanks:
         by_node = ready_s.reshape(self.node_count, self.local_size, -1)
         axes = tuple(axis for axis in (0, 1) if scope >> axis & 1)
         by_node[:] = by_node.max(axis=axes, keepdims=True)
+
+
+def _distinct(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the first of each group of equal entries, and the group of each entry."""
+    groups: dict[bytes, int] = {}
+    of_entry = [groups.setdefault(entry.tobytes(), len(groups)) for entry in values]
+    first = np.unique(of_entry, return_index=True)[1]
+    return first.astype(np.int64), np.array(of_entry, dtype=np.int64)
 
 
 def _latest(end_s: NDArray[np.float64], tasks: list[int], out: NDArray[np.float64]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 import math
 from typing import TYPE_CHECKING, NamedTuple
 import zlib
@@ -23,7 +24,7 @@ from dse.simulate import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.simulate import RankBreakdown, SymmetricRanks
+    from dse.simulate import FoldedRanks, RankBreakdown, SymmetricRanks
 
 #: Samples of a step's time.
 _SAMPLES = 200
@@ -113,7 +114,7 @@ class ErrorSource:
     group: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Iteration:
     """One training step, ready to be simulated.
 
@@ -134,6 +135,10 @@ class Iteration:
     spread: float
     groups: tuple[str, ...] = ()
 
+    @cached_property
+    def _folded(self) -> FoldedRanks:
+        return self.ranks.folded(self.duration_s)
+
     def run(self) -> SimulatedStep:
         """Simulates the step."""
         graph = self.ranks.graph
@@ -142,14 +147,15 @@ class Iteration:
             path = critical_path(timeline)
             bound_by = self._bound_by(path.tasks, path.seconds)
             return SimulatedStep(timeline.makespan_s, breakdown(timeline), *bound_by)
-        start_s, end_s = (
-            times[..., 0] for times in self.ranks.times_s(self.duration_s[..., None])
-        )
+        ranks, kept, of_copy = self._folded
+        times_s = ranks.times_s(self.duration_s[:, kept, None])
+        start_s, end_s = (times[..., 0] for times in times_s)
         if len({stream.rank for stream in graph.streams}) == 1:
-            parts = breakdown_of_copies(graph, start_s, end_s)
+            of_kept = breakdown_of_copies(graph, start_s, end_s)
+            parts = tuple(of_kept[place] for place in of_copy)
         else:
             parts = breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
-        bound_by = self._bound_by(*path_over_copies(self.ranks, end_s))
+        bound_by = self._bound_by(*path_over_copies(ranks, end_s))
         return SimulatedStep(float(end_s.max(initial=0.0)), parts, *bound_by)
 
     def _bound_by(
@@ -198,13 +204,15 @@ class Iteration:
             Seconds; shape `(samples,)`. The seed is fixed: uncertainty is a property of the step,
             not of the run.
         """
-        tasks, copies = self.duration_s.shape
-        count = max(_FEWEST_SAMPLES, min(_SAMPLES, _MOST_DURATIONS // max(1, tasks * copies)))
-        times_s = self.ranks.last_end_s(self._sample_durations_s(count))
+        ranks, kept, _ = self._folded
+        duration_s = self.duration_s[:, kept]
+        limit = _MOST_DURATIONS // max(1, duration_s.size)
+        count = max(_FEWEST_SAMPLES, min(_SAMPLES, limit))
+        times_s = ranks.last_end_s(duration_s[:, :, None] * self._sample_factors(count))
         # What is not known of the program is the same for every plan.
         unknown = np.random.default_rng(1).standard_normal(_SAMPLES)[:count]
         times_s = times_s * np.exp(self.spread * unknown)
-        expected_s = self.ranks.last_end_s(self.duration_s[..., None].copy())[0]
+        expected_s = ranks.last_end_s(duration_s[..., None].copy())[0]
         median_s = float(np.median(times_s))
         if not median_s > 0:
             return np.asarray(times_s)
@@ -212,8 +220,8 @@ class Iteration:
         relative = np.where(relative < 1, relative**_FAST_SIDE, relative)
         return np.asarray(expected_s * relative / np.median(relative))
 
-    def _sample_durations_s(self, count: int) -> NDArray[np.float64]:
-        """Returns durations under errors; shape `(tasks, copies, samples)`."""
+    def _sample_factors(self, count: int) -> NDArray[np.float64]:
+        """Returns actual over expected durations under errors; shape `(tasks, 1, samples)`."""
         shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
         # Different durations give a different stream: individual errors of two plans differ.
         own = np.random.default_rng(_fingerprint(self.duration_s))
@@ -230,7 +238,7 @@ class Iteration:
             drawn += shared[source.duration_class, :count]
             drawn *= math.sqrt(0.5) * source.spread[tasks, None]
             factor[tasks] += source.share[tasks, None] * np.exp(drawn)
-        return self.duration_s[:, :, None] * factor[:, None, :]
+        return factor[:, None, :]
 
 
 def _fingerprint(durations_s: NDArray[np.float64]) -> int:

@@ -192,7 +192,8 @@ class Prediction:
     @property
     def peak_allocated_bytes(self) -> float:
         """Bytes of the fullest rank without those that an allocator only reserves."""
-        return max((account.allocated_bytes for account in self.memory), default=0.0)
+        # Ranks that hold the same are one object, or equal.
+        return max((account.allocated_bytes for account in set(self.memory)), default=0.0)
 
     @property
     def memory_headroom_fraction(self) -> float:

@@ -97,6 +97,24 @@ def test_one_copy_describes_when_the_tasks_of_all_copies_run(ranks, seed):
     assert tasks.tolist() == [task // ranks.copies for task in path.tasks.tolist()]
 
 
+@given(symmetric_ranks(), st.integers(1, 2), st.integers(0, 2**32 - 1))
+def test_equal_copies_held_once_have_the_times_of_all(ranks, different, seed):
+    rng = np.random.default_rng(seed)
+    # Few different durations, so that nodes and local ranks repeat.
+    durations_s = rng.integers(1, 1 + different, (ranks.graph.task_count, ranks.copies)) * 1.0
+    folded, kept, of_copy = ranks.folded(durations_s)
+    assert folded.copies == len(kept) <= ranks.copies
+    assert (durations_s[:, kept][:, of_copy] == durations_s).all()
+    for few, all_of_them in zip(
+        folded.times_s(durations_s[:, kept, None]),
+        ranks.times_s(durations_s[..., None]),
+        strict=True,
+    ):
+        assert few[:, of_copy].tolist() == all_of_them.tolist()
+    if different == 1:
+        assert len(kept) == 1
+
+
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))
 def test_the_last_end_is_the_latest_of_all_ends(ranks, seed):
     rng = np.random.default_rng(seed)

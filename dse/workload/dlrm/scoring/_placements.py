@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.lookup_blocks import RowBlock, lookup_blocks
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, table_shards
+from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, shard_columns
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     SYNCED_FEATURE_COUNT,
@@ -67,7 +67,8 @@ class Placements:
         ] = {}
         self._plans: list[TablePlan] = []
         self._groups: list[int] = []
-        self._entries: list[list[tuple[int, int]]] = []
+        # Ranks and classes of the shards of each option.
+        self._entries: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         # The shard class of which every rank has one besides, or -1.
         self._hot: list[int] = []
         self._arrays: _Arrays | None = None
@@ -93,22 +94,14 @@ class Placements:
         table = problem.model.tables[table_index]
         group = exchange_group(plan.sharding_type, pooled=table.pooled)
         blocks = self._blocks(table_index, plan.sharding_type, hot_rows)
-        entries = [
-            (
-                shard.rank,
-                self._shard_class(
-                    table_index,
-                    group,
-                    shard.columns,
-                    (blocks[number % len(blocks)], len(blocks)),
-                    cached_share,
-                    hot_rows,
-                ),
-            )
-            for number, shard in enumerate(
-                table_shards(plan, table, problem.cluster.devices_per_domain)
-            )
-        ]
+        classes = self._shard_classes(
+            table_index,
+            group,
+            shard_columns(plan, table.dim, problem.cluster.devices_per_domain),
+            blocks,
+            cached_share,
+            hot_rows,
+        )
         groups, hot = 1 << group, -1
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
@@ -118,7 +111,7 @@ class Placements:
         self._option_ids[key] = option
         self._plans.append(plan)
         self._groups.append(groups)
-        self._entries.append(entries)
+        self._entries.append((np.array(plan.ranks, dtype=np.int64), classes))
         self._hot.append(hot)
         self._arrays = None
         return option
@@ -152,14 +145,12 @@ class Placements:
         group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
         blocks = self._blocks(table_index, kind, hot_rows)
         self._host_columns |= cached_share is not None
+        widths = column_widths(problem.model.tables[table_index].dim, parts)
         classes = [
-            [
-                self._shard_class(
-                    table_index, group, columns, (block, len(blocks)), cached_share, hot_rows
-                )
-                for block in blocks
-            ]
-            for columns in column_widths(problem.model.tables[table_index].dim, parts)
+            self._shard_classes(
+                table_index, group, (columns,) * len(blocks), blocks, cached_share, hot_rows
+            )
+            for columns in widths
         ]
         different, places = np.unique(np.array(classes), return_inverse=True)
         chosen, groups = different.tolist(), 1 << group
@@ -269,7 +260,7 @@ class Placements:
         )
         for option in options.tolist():
             hot = [self._hot[option]] * cluster.world_size if self._hot[option] >= 0 else []
-            for shard in (*(shard for _, shard in self._entries[option]), *hot):
+            for shard in (*self._entries[option][1].tolist(), *hot):
                 features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
                     work = (
@@ -321,6 +312,35 @@ class Placements:
             )
         return self._arrays
 
+    def _shard_classes(
+        self,
+        table_index: int,
+        group: ExchangeGroup,
+        columns: Sequence[int],
+        blocks: Sequence[RowBlock | None],
+        cached_share: float | None,
+        hot_rows: int,
+    ) -> NDArray[np.int64]:
+        """Returns the class of each shard; blocks of rows are taken in turns."""
+        if len(blocks) == len(columns) > 1 and len(set(columns)) == 1:
+            # Equal blocks are one object, and of tens of thousands few differ.
+            kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=len(blocks))
+            _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+        else:
+            first = kind_of = np.arange(len(columns))
+        classes = [
+            self._shard_class(
+                table_index,
+                group,
+                columns[shard],
+                (blocks[shard % len(blocks)], len(blocks)),
+                cached_share,
+                hot_rows,
+            )
+            for shard in first.tolist()
+        ]
+        return np.array(classes, dtype=np.int64)[kind_of]
+
     def _shard_class(
         self,
         table_index: int,
@@ -351,17 +371,16 @@ class _Arrays:
 
     def __init__(
         self,
-        entries: list[list[tuple[int, int]]],
+        entries: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
         groups: list[int],
         hot: list[int],
         class_features: list[tuple[float, ...]],
         width: int,
     ) -> None:
-        self.entry_counts = np.array([len(option) for option in entries], dtype=np.int64)
+        self.entry_counts = np.array([len(ranks) for ranks, _ in entries], dtype=np.int64)
         self.entry_starts = np.concatenate(([0], np.cumsum(self.entry_counts)))[:-1]
-        flat = np.array([pair for option in entries for pair in option], dtype=np.int64)
-        self.entry_rank = np.ascontiguousarray(flat[:, 0])
-        self.entry_class = np.ascontiguousarray(flat[:, 1])
+        self.entry_rank = np.concatenate([ranks for ranks, _ in entries])
+        self.entry_class = np.concatenate([classes for _, classes in entries])
         self.group_bits = np.array(groups, dtype=np.int64)
         wide = np.array(class_features, dtype=np.float64)
         self.class_features = np.ascontiguousarray(wide[:, :width])

@@ -47,6 +47,9 @@ _RELAXED_MARGIN = 0.03
 #: Tables times ranks beyond which a search on several nodes begins with linear programs.
 _LARGE = 20_000
 
+#: The same of problems of which constructed plans are only balanced, not improved table by table.
+_VERY_LARGE = 200_000
+
 
 class LocalSearch:
     """One search, with everything that its passes share.
@@ -75,7 +78,7 @@ class LocalSearch:
         options = self._options
         first = from_plan(baseline, options)
         known = [] if incumbent is None else [from_plan(incumbent, options)]
-        if self._quick:
+        if self._quick or _size(options.request) > _VERY_LARGE:
             found = self._pass(QUICK, first, known)
         else:
             quick = self._pass(QUICK, first, [])
@@ -126,12 +129,15 @@ class _Pass:
         constructor = Constructor(self._options, first.plan, usable)
         starts = [first]
         on_nodes = effort.programs and request.node_count > 1
-        large = on_nodes and len(first.plan.cuts) * request.world_size > _LARGE
-        if large:
+        very_large = _size(request) > _VERY_LARGE
+        large = on_nodes and _size(request) > _LARGE
+        if large and not very_large:
             # Which shards fill whole nodes is out of reach of the search, so this comes first.
             starts += hierarchical_starts(self._options, constructor, moves, first)
         starts += self._constructed(constructor, first)
         starts.sort(key=lambda start: start.rank_by)
+        if very_large:
+            return min([*starts, *finished], key=lambda plan: plan.rank_by).plan
         best = self._descended(starts[0])
         # In a given time programs find more; without a limit they only add to the restarts.
         programs_first = effort.programs and moves.is_timed
@@ -214,6 +220,11 @@ class _Pass:
 
     def _descended(self, start: Candidate) -> Candidate:
         return self._moves.descend(start, self._rounds)
+
+
+def _size(request: PlanningRequest) -> int:
+    """Returns how large a problem is: tables times ranks."""
+    return len(request.tables) * request.world_size
 
 
 def _better(incumbent: Candidate, other: Candidate) -> Candidate:
