@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dse._catalog import DocumentKind, find_document, list_documents
-from dse._reading import read_bytes
 from dse.errors import DseError
 
 if TYPE_CHECKING:
@@ -80,15 +79,15 @@ def networks(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _of_platform(ctx: Any, field: str, incomplete: str) -> list[str]:
-    import yaml
+    from dse.config import parse_plain, read_source
 
     named = ctx.params.get("platform")
     if not named:
         return []
     try:
         path = find_document(DocumentKind.PLATFORM, str(named))
-        document = yaml.safe_load(read_bytes(path))
-    except (DseError, yaml.YAMLError):
+        document = parse_plain(read_source(path).text)
+    except DseError:
         return []
     found = document.get(field) if isinstance(document, dict) else None
     return [name for name in found or () if str(name).startswith(incomplete)]

@@ -105,8 +105,8 @@ def test_an_existing_model_is_not_replaced_by_accident(tables, tmp_path):
     [
         (("--bottom-mlp", "64,x"), "--bottom-mlp: expected widths such as"),
         (("--top-mlp", "64,0"), "--top-mlp: expected widths such as"),
-        (("--interaction", "dots"), "--interaction: expected one of dot"),
-        (("--data-type", "fp4"), "--data-type: expected one of fp32"),
+        (("--interaction", "dots"), "--interaction: expected one of `dot`"),
+        (("--data-type", "fp4"), "--data-type: expected one of `fp32`"),
         (("--pooling", "-1"), "pooling"),
     ],
 )
