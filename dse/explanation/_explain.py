@@ -36,6 +36,9 @@ FASTER = 1.1
 #: Makespans of equal durations are equal to the last bit; what differs by less is rounding.
 _ROUNDING = 1e-12
 
+#: Durations that are held at once.
+_MOST_DURATIONS = 20_000_000
+
 
 def explain_graph(
     graph: ExecutionGraph,
@@ -84,7 +87,7 @@ def explain_graph(
 
 
 class _Changed:
-    """The graph under all changes of an explanation, simulated in one batch."""
+    """The graph under all changes of an explanation, simulated in batches."""
 
     def __init__(
         self, timeline: Timeline, resources: TaskResources, movable: NDArray[np.bool_]
@@ -106,12 +109,17 @@ class _Changed:
         columns += [
             resources.faster(self._duration_s, resource, FASTER) for resource in self._resources
         ]
-        columns += [
-            np.where(movable & (self.rank_of == rank), 0.0, self._duration_s)
-            for rank in self.ranks
-        ]
-        durations_s = np.stack(columns, axis=1)
-        makespan_s = SymmetricRanks.single(graph).last_end_s(durations_s[:, None])
+        one = SymmetricRanks.single(graph)
+        makespans_s = [one.last_end_s(np.stack(columns, axis=1)[:, None])]
+        # As many ranks at once as memory allows: there may be thousands of them.
+        together = max(1, _MOST_DURATIONS // graph.task_count)
+        for first in range(0, len(self.ranks), together):
+            without = [
+                np.where(movable & (self.rank_of == rank), 0.0, self._duration_s)
+                for rank in self.ranks[first : first + together]
+            ]
+            makespans_s.append(one.last_end_s(np.stack(without, axis=1)[:, None]))
+        makespan_s = np.concatenate(makespans_s)
         gains = makespan_s[0] - makespan_s
         gains[np.abs(gains) <= _ROUNDING * makespan_s[0]] = 0.0
         self._length_s = timeline.makespan_s
