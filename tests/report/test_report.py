@@ -255,7 +255,7 @@ def test_the_page_is_written_whole(study, tmp_path):
 
 
 def test_an_empty_study_has_a_page():
-    assert "nothing was evaluated" in render_report(make_study([]))
+    assert "Nothing was evaluated" in render_report(make_study([]))
 
 
 def console() -> tuple[Console, io.StringIO]:
@@ -286,13 +286,13 @@ def test_terminal_ranking_marks_ties_and_what_does_not_fit():
     slow = replace(make_prediction(1, 1, feasible=False), iteration_time_s=2e-3)
     print_ranking(
         [
-            RankingRow("a.json", make_prediction(1, 1), False),
-            RankingRow("b.json", make_prediction(1, 1), True),
-            RankingRow("c.json", slow, False),
+            RankingRow("a.json", make_prediction(1, 1), 8, False),
+            RankingRow("b.json", make_prediction(1, 1), 8, True),
+            RankingRow("c.json", slow, 8, False),
         ],
         shown,
     )
     text = out.getvalue()
     assert "tie with the best" in text
     assert "does not fit" in text
-    assert "+100.0 %" in text
+    assert "too large" in text

@@ -150,6 +150,7 @@ def run_command(
             f"interrupted; continue with: dse run {space}{shared} --out {study.directory.root} "
             "--resume",
             markup=False,
+            soft_wrap=True,  # a command to copy
         )
         raise typer.Exit(ending.exit_code)
     if not study.result.front:

@@ -147,7 +147,8 @@ def test_nothing_feasible_is_said_with_the_reason():
 
 
 def test_a_search_that_ended_early_says_so_where_it_has_no_answer():
-    dear = trial(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
+    rejected = trial(0, 1, 1, status=TrialStatus.REJECTED, reason="too dear")
+    dear = replace(rejected, prediction=None)
     early = Certificate(
         complete=False,
         distinct=9,
@@ -159,7 +160,7 @@ def test_a_search_that_ended_early_says_so_where_it_has_no_answer():
     study = replace(study_of_trials(dear), certificate=early)
     assert "before its first evaluation" in conclude(study)
     assert "--resume" in conclude(study)
-    small = replace(dear, status=TrialStatus.INFEASIBLE, reason="out of memory")
+    small = replace(rejected, status=TrialStatus.INFEASIBLE, reason="out of memory")
     one = replace(study_of_trials(small), certificate=replace(early, evaluated=1))
     assert "out of memory" in conclude(one)
     assert "--resume" in conclude(one)

@@ -1,0 +1,81 @@
+"""What a prediction costs on very many ranks.
+
+Usage: python benchmarks/worlds.py [--ranks N,N,…] [--write docs/performance.md]
+
+Runs `dse predict` and `dse shard` as commands, the start of Python included, and prints the
+processor time and the largest memory of each. Every rank has 1,024 samples, so batches grow with
+the ranks; a transformer has 8 × 16 ranks a replica.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from accuracy_page import replace_section
+
+RANKS = (1024, 4096, 16384, 65536)
+
+TITLE = "## Very many ranks\n"
+
+_HEAD = """
+`python benchmarks/worlds.py --write docs/performance.md` runs these commands and writes this section: processor time and
+largest memory of each, with the start of Python.
+
+"""
+
+_NOTES = """
+Nodes, and ranks of a node, that repeat others are simulated once. Above 200,000 tables × ranks (7,692 ranks here) only
+constructed plans are compared, none is improved table by table, so a command on more ranks can take less time.
+"""
+
+COMMANDS = {
+    "`predict dlrm_dcnv2`": ("predict", "dlrm_dcnv2"),
+    "`shard dlrm_dcnv2`": ("shard", "dlrm_dcnv2"),
+    "`predict llama31_405b`": ("predict", "llama31_405b", "--tensor=8", "--pipeline=16"),
+}
+
+
+def measured(arguments: tuple[str, ...], ranks: int) -> tuple[float, float]:
+    """Returns processor time in seconds and largest memory in bytes of a command."""
+    batch = ranks * 1024 if "dlrm" in arguments[1] else ranks
+    options = ("--platform=h100_sxm", f"--world-size={ranks}", f"--global-batch-size={batch}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dse", *arguments, *options], stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    # 1 is a plan that does not fit: a prediction all the same.
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        raise SystemExit(f"{' '.join(arguments)} on {ranks} ranks failed")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024.0
+
+
+def section(ranks: list[int]) -> str:
+    """Returns the section of the page, with its title."""
+    lines = ["\n", TITLE, _HEAD, f"| ranks | {' | '.join(COMMANDS)} |\n", "|---:" * (1 + len(COMMANDS))]
+    lines.append("|\n")
+    for count in ranks:
+        cells = []
+        for arguments in COMMANDS.values():
+            seconds, memory_bytes = measured(arguments, count)
+            cells.append(f"{seconds:.1f} s, {memory_bytes / 2**30:.2f} GiB")
+        print(count, *cells, sep="  ", flush=True)
+        lines.append(f"| {count:,} | {' | '.join(cells)} |\n")
+    return "".join((*lines, _NOTES))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", default=",".join(map(str, RANKS)))
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    arguments = parser.parse_args()
+    text = section([int(count) for count in arguments.ranks.split(",")])
+    if arguments.write:
+        replace_section(arguments.write, text)
+
+
+if __name__ == "__main__":
+    main()
