@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from dse.calibration.microbench import OPERATORS, KernelMeasurement, make_plan
 from dse.machine.platforms import load_platform
 from dse.workload import predict_job
 from tests.conftest import ROOT
@@ -36,6 +37,17 @@ def test_a_rehearsal_measures_and_reads_all_parts(tmp_path, kit):
     for heading in ("Kernels", "Training steps", "Plans of a study", "Captured steps"):
         assert f"## {heading}" in text
     assert len(list(tmp_path.iterdir())) <= 10
+
+
+def test_every_measured_operator_has_a_prediction(kit):
+    reading, platform = kit("kit.reading"), load_platform("h100_sxm")
+    # Those of fbgemm are measured where it is installed.
+    plan = make_plan("cuda", local_ranks=1, threads=1, points=1, operators=tuple(OPERATORS))
+    for point in plan.kernels:
+        measured = KernelMeasurement(
+            point.op, point.sizes, point.precision, point.purpose, 1e-3, 1e-5, 10
+        )
+        assert reading._predicted_s(platform, measured) > 0, point
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, kit):

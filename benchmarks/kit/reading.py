@@ -11,6 +11,7 @@ import numpy as np
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import read_session
 from dse.errors import DseError
+from dse.machine.kernels import STREAMING_OPERATORS
 from dse.machine.platforms import load_platform, platform_of_device
 from dse.workload import predict_job
 from kit import kernels, steps, study, traces
@@ -117,9 +118,12 @@ def _predicted_s(platform: Platform, point: KernelMeasurement) -> float:
     shape: dict[str, Any] = {name: np.array([value]) for name, value in sizes.items()}
     if point.op in ("gemm", "attention", "interaction_dot"):
         shape["precision"] = point.precision
-    if point.op in ("concat", "layer_norm", "softmax", "interaction_dot"):
+    if point.op in STREAMING_OPERATORS and "value_bytes" in STREAMING_OPERATORS[point.op].sizes:
         shape["value_bytes"] = np.array([4.0])
-    return float(platform.kernel_time(point.op, **shape)[0])
+    # A call of several tables is several times that of one, whichever library looks them up.
+    tables = float(shape.pop("tables", np.ones(1))[0])
+    op = point.op.replace("fbgemm_", "embedding_")
+    return tables * float(platform.kernel_time(op, **shape)[0])
 
 
 def _step_lines(rows: list[dict[str, Any]], platforms: list[Platform]) -> Iterator[str]:

@@ -113,8 +113,11 @@ def test_the_page_shows_placements_as_a_plan_only(joint_space, tmp_path):
     assert "world_size" in view.parameters
     assert not [name for name in view.parameters if name.startswith("plan.")]
     assert all(len(trial.parameters) == len(view.parameters) for trial in view.trials)
+    # The page shows them below the summary of a candidate, from its trial.
+    place = view.parameters.index("world_size")
+    chosen = {record.number: dict(record.parameters)["world_size"] for record in study.records}
+    assert {trial.number: trial.parameters[place] for trial in view.trials} == chosen
     labels = [label for label, _ in view.details[0].summary]
-    assert "world size" in labels
     assert not [label for label in labels if label.startswith("plan.")]
     assert view.details[0].tables
 

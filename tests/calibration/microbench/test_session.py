@@ -111,11 +111,12 @@ def test_everything_is_measured_once_and_read_back(tmp_path):
 
 def test_budget_is_split(tmp_path):
     fake = FakeMeasurer()
-    result = session(tmp_path / "log.jsonl", fake, budget_s=60)
-    assert fake.now == 60
+    # Two thirds are enough for one turn of all operators, those of fbgemm included.
+    result = session(tmp_path / "log.jsonl", fake, budget_s=90)
+    assert fake.now == 90
     assert result.host == HOST
-    assert len(result.kernels) == 39
-    assert [sum(c.ranks == ranks for c in result.collectives) for ranks in (2, 4)] == [10, 10]
+    assert len(result.kernels) == 59
+    assert [sum(c.ranks == ranks for c in result.collectives) for ranks in (2, 4)] == [15, 15]
     ops = {kernel.op for kernel in result.kernels}
     assert ops == {point.op for point in PLAN.kernels}
 
@@ -205,7 +206,7 @@ def other_plan(**changes):
         ),
         (other_plan(busy_devices=1), MACHINE, "--busy-devices was 4, now 1; .*-devices 4,"),
         (other_plan(points=5), MACHINE, "points of an operator was 4, now 5"),
-        (other_plan(operators=["gemm"]), MACHINE, "operators was gemm, embedding.*, now gemm"),
+        (other_plan(operators=["gemm"]), MACHINE, "operators was gemm, elementwise.*, now gemm"),
         (
             make_plan("cuda", local_ranks=4, threads=1, points=4),
             replace(MACHINE, device="cuda"),

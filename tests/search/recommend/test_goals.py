@@ -77,8 +77,9 @@ def test_the_command_and_the_function_take_the_same():
     command = set(signature(recommend_command).parameters)
     names = {"model": "workload", "basis": "price_basis", "provider": "price_provider"}
     names |= {"wire": "communication_precision", "changes": "overrides"}
-    # What the command alone has is output.
-    assert {names.get(name, name) for name in command} - {"export", "as_json"} <= function
+    # What the command alone has is output: files, whether they are replaced, and JSON.
+    output = {"export", "force", "as_json"}
+    assert {names.get(name, name) for name in command} - output <= function
 
 
 def test_precisions_go_by_name():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+import gc
 import json
 from types import SimpleNamespace
+import weakref
 
 import pytest
 
@@ -12,6 +15,7 @@ from dse.trace.replay import ReplayOptions, replay
 from dse.trace.replay.plan._collectives import CollectiveBinder, CollectiveCall, collective_call
 from dse.trace.replay.read import inputs_of, tensors_in
 from dse.trace.replay.run import RankInput, replay_rank
+from dse.trace.replay.run._tensors import TensorFactory
 from tests.trace.replay.making import ALL_REDUCE, RELU, Object, T, call, node, read, write
 
 torch = pytest.importorskip("torch")
@@ -118,6 +122,29 @@ def test_collectives_run_in_a_process_group(tmp_path, group):
     assert result.skipped == ()
     assert result.collectives == 4
     assert result.coverage.replayed == 5
+
+
+def test_tensors_of_a_rank_are_freed_before_the_next(tmp_path, monkeypatch):
+    options = replace(FEW, collectives="mock")
+    files = rank_files(tmp_path)
+    replay(files, options)  # torch itself keeps what its first call was given
+    made = []
+    make = TensorFactory._make
+
+    def watched(*arguments):
+        tensors = make(*arguments)
+        made.extend(map(weakref.ref, tensors))
+        return tensors
+
+    monkeypatch.setattr(TensorFactory, "_make", watched)
+    gc.disable()
+    try:
+        result = replay(files, options)
+        assert len(result.ranks) == 2
+        assert made
+        assert not [one for one in made if one() is not None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

@@ -239,7 +239,8 @@ _CAUSAL_AXES = (
 )
 _COPY_AXES = (Axis("size_bytes", 1_024, 2**29, multiple=4),)
 
-#: All operators by name.
+#: All operators by name, in the order of their turns: first those that a platform cannot be made
+#: without, so that a short session has them.
 OPERATORS: dict[str, OperatorSpec] = {
     "gemm": OperatorSpec(
         (Axis("m", 1, 16_384), Axis("n", 1, 16_384), Axis("k", 1, 16_384)),
@@ -247,11 +248,14 @@ OPERATORS: dict[str, OperatorSpec] = {
         weight=4,
         precisions=(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
     ),
+    "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
+    "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
+    "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),
+    "memcpy_d2d": OperatorSpec(_COPY_AXES, _copy),
     "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
     "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
     "fbgemm_forward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
     "fbgemm_backward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
-    "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
     "concat": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
     "layer_norm": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
     "softmax": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
@@ -291,7 +295,4 @@ OPERATORS: dict[str, OperatorSpec] = {
     "causal_attention_backward": OperatorSpec(
         _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
     ),
-    "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
-    "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),
-    "memcpy_d2d": OperatorSpec(_COPY_AXES, _copy),
 }

@@ -100,6 +100,7 @@ def replay_rank(
         runner = PlanRunner(torch, plan, slots, scaler, binder, factory, watch, streams)
         runner.settle()
         wall_s, cpu_s = _time(torch, runner, options, together=mode == "run" and bool(groups))
+        runner.close()
     if runner.redrawn:
         notes.append(
             f"{runner.redrawn} arguments with indices that are not sure to be in range were drawn"

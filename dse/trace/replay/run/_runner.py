@@ -274,6 +274,16 @@ class PlanRunner:
         if self._streams is not None:
             self._streams.end()
 
+    def close(self) -> None:
+        """Frees the tensors; the runner cannot be used any more.
+
+        Actions refer to the runner and it to them: without this the tensors would stay until the
+        next garbage collection, next to those of the following rank.
+        """
+        self._drain()
+        self._actions.clear()
+        self._slots.clear()
+
     def _wait(self, calls: tuple[int, ...]) -> None:
         for begun in calls:
             work = self._pending.pop(begun, None)

@@ -106,6 +106,10 @@ def test_any_prefix_covers_all_operators():
         assert begun == {op: rounds * spec.weight for op, spec in MEASURED.items()}
 
 
+def test_a_short_session_has_what_a_platform_needs():
+    assert {point.op for point in PLAN.kernels[:6]} >= {"gemm", "elementwise", "memcpy_h2d"}
+
+
 @pytest.mark.parametrize("count", [12, 24, 48, 96])
 def test_prefixes_fill_the_space_better_than_random_ones(count):
     # Shares of gemm's sizes below limits nothing cuts off: every half of every axis in balance.
