@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/page_pictures.py STUDY_DIR [--out docs/images]
 
-Writes the page anew with the present code and takes its top at 1,400 pixels in light and dark, at
+Writes the page with the present code and takes its top at 1,400 pixels in light and dark, at
 420 pixels as a phone shows it, and the first page of its PDF. Chromium is driven by Playwright;
 the PDF is drawn by PDFium: `pip install playwright pypdfium2 pillow`.
 """

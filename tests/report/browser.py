@@ -75,7 +75,7 @@ class Opened:
 
     def faint(self) -> list[list[object]]:
         """Returns texts whose contrast is below what WCAG 2.2 asks for, and how many were seen."""
-        # A change of the theme is told before the next frame.
+        # The page hears of a change of the theme before the next frame.
         self.page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
         ratios = self.page.evaluate(_CONTRAST)
         assert len(ratios) > 5
