@@ -147,12 +147,7 @@ class Exchange:
         work = self._dist.all_to_all_single(
             received, sent.reshape(-1), back, out, group=group, async_op=True
         )
-
-        def finish() -> Any:
-            work.wait()
-            return received
-
-        return finish
+        return _finish(work, received)
 
     def _reduce_scatter(self, sent: Any, ranks: int, group: Any = None) -> Callable[[], Any]:
         flat = sent.reshape(-1)
@@ -161,12 +156,7 @@ class Exchange:
         # The second name is that of older releases.
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         work = scatter(received, flat, group=group, async_op=True)
-
-        def finish() -> Any:
-            work.wait()
-            return received
-
-        return finish
+        return _finish(work, received)
 
     def _all_gather(self, sent: Any, ranks: int, group: Any = None) -> Callable[[], Any]:
         flat = sent.reshape(-1)
@@ -174,12 +164,17 @@ class Exchange:
         dist = self._dist
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         work = gather(received, flat, group=group, async_op=True)
+        return _finish(work, received)
 
-        def finish() -> Any:
-            work.wait()
-            return received
 
-        return finish
+def _finish(work: Any, received: Any) -> Callable[[], Any]:
+    """Returns a function that waits for a collective and returns what it received."""
+
+    def finish() -> Any:
+        work.wait()
+        return received
+
+    return finish
 
 
 class PooledExchange(Exchange):
