@@ -13,6 +13,22 @@ from dse._catalog import (
 from dse._reading import MAX_RANKS
 from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
 from dse.config._diagnose import problem_text
+from dse.config._fields import (
+    MAX_COUNT,
+    Bytes,
+    BytesPerSecond,
+    Count,
+    FlopsPerSecond,
+    Fraction,
+    NonNegativeFloat,
+    Number,
+    PositiveFloat,
+    RankCount,
+    RentalPrice,
+    Seconds,
+    UsdPerHour,
+    WholeNumber,
+)
 from dse.config._json_schema import Examples, field_descriptions, json_schema
 from dse.config._load import (
     DocumentSource,
@@ -32,21 +48,7 @@ from dse.config._override import (
     relative_factor,
 )
 from dse.config._quantities import (
-    MAX_COUNT,
-    Bytes,
-    BytesPerSecond,
-    Count,
-    FlopsPerSecond,
-    Fraction,
-    NonNegativeFloat,
-    Number,
-    PositiveFloat,
-    RankCount,
-    RentalPrice,
-    Seconds,
     UnitKind,
-    UsdPerHour,
-    WholeNumber,
     exact_quantity,
     format_quantity,
     parse_count,

@@ -8,13 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 import math
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
-from pydantic_core import PydanticCustomError
-from typing_extensions import TypeAliasType
-
-from dse._reading import MAX_RANKS
 from dse._suggest import nearest
 
 if TYPE_CHECKING:
@@ -53,7 +48,7 @@ _SI_UNIT = {
     UnitKind.FRACTION: "share",
 }
 
-_EXAMPLE = {
+EXAMPLES = {
     UnitKind.SIZE: "80 GiB",
     UnitKind.BANDWIDTH: "3.35 TB/s",
     UnitKind.TIME: "5 us",
@@ -64,7 +59,7 @@ _EXAMPLE = {
     UnitKind.FRACTION: "8 %",
 }
 
-_MAY_BE_ZERO = {
+MAY_BE_ZERO = {
     UnitKind.TIME,
     UnitKind.PRICE,
     UnitKind.DEVICE_PRICE,
@@ -177,7 +172,7 @@ def parse_quantity(text: str, kind: UnitKind) -> float:
             contains what was expected and what was found.
     """
     shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-    expected = f"expected a {kind.value} such as `{_EXAMPLE[kind]}`, found `{shown}`"
+    expected = f"expected a {kind.value} such as `{EXAMPLES[kind]}`, found `{shown}`"
     stripped = text.strip()
     if _BARE_NUMBER.fullmatch(stripped):
         if kind is UnitKind.FRACTION:
@@ -231,7 +226,7 @@ def parse_rental_price(text: str) -> tuple[float, bool]:
     try:
         return parse_quantity(text, UnitKind.PRICE), False
     except ValueError as error:
-        example = _EXAMPLE[UnitKind.DEVICE_PRICE]
+        example = EXAMPLES[UnitKind.DEVICE_PRICE]
         raise ValueError(f"{error}; a price for each GPU is written `{example}`") from error
 
 
@@ -341,8 +336,8 @@ def _checked(value: float, kind: UnitKind, expected: str) -> float:
         raise ValueError(f"{expected}; it must be finite")
     if kind is UnitKind.FRACTION and not 0 <= value < 1:
         raise ValueError(f"{expected}; a share is at least 0 and less than 1")
-    if value < 0 or (value == 0 and kind not in _MAY_BE_ZERO):
-        least = "at least 0" if kind in _MAY_BE_ZERO else "more than 0"
+    if value < 0 or (value == 0 and kind not in MAY_BE_ZERO):
+        least = "at least 0" if kind in MAY_BE_ZERO else "more than 0"
         raise ValueError(f"{expected}; it must be {least}")
     return value
 
@@ -363,31 +358,13 @@ def _per_time(written: str, kind: UnitKind) -> str:
     return f"; did you mean `{rates[-1]}`?" if rates else ""
 
 
-def _validator(kind: UnitKind) -> BeforeValidator:
-    def validate(value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise _error(f"expected a {kind.value} such as `{_EXAMPLE[kind]}`")
-        try:
-            return parse_quantity(str(value), kind)
-        except ValueError as error:
-            raise _error(str(error)) from error
-
-    return BeforeValidator(validate)
-
-
-def _checked_rental_price(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _error(f"expected a price such as `{_EXAMPLE[UnitKind.DEVICE_PRICE]}`")
-    text = " ".join(str(value).split())
-    try:
-        parse_rental_price(text)
-    except ValueError as error:
-        raise _error(str(error)) from error
-    return text
-
-
-def _error(message: str) -> PydanticCustomError:
-    return PydanticCustomError("quantity", "{message}", {"message": message})
+def quantity_pattern(*kinds: UnitKind) -> str:
+    """Returns a regular expression of all quantities of some kinds, as JSON Schemas have them."""
+    # Zero has no digit but 0 in front of its exponent.
+    positive = "" if MAY_BE_ZERO.issuperset(kinds) else "(?=[0-9_.]*[1-9])"
+    units = "|".join(map(_spellings_of, kinds))
+    number = _NUMBER.removeprefix("[+-]?")
+    return rf"^\s*\+?{positive}{number}\s*(?:{units})\s*$"
 
 
 def _spellings_of(kind: UnitKind) -> str:
@@ -407,117 +384,3 @@ def _spellings_of(kind: UnitKind) -> str:
         UnitKind.MONEY: either(_MONEY),
         UnitKind.FRACTION: either(_SHARES),
     }[kind]
-
-
-def _text_schema(*kinds: UnitKind) -> dict[str, object]:
-    """Returns the JSON Schema of text with a quantity of one of several kinds."""
-    # Zero has no digit but 0 in front of its exponent.
-    positive = "" if _MAY_BE_ZERO.issuperset(kinds) else "(?=[0-9_.]*[1-9])"
-    units = "|".join(map(_spellings_of, kinds))
-    examples = [_EXAMPLE[kind] for kind in kinds]
-    return {
-        "type": "string",
-        "pattern": rf"^\s*\+?{positive}{_NUMBER.removeprefix('[+-]?')}\s*(?:{units})\s*$",
-        "patternErrorMessage": f"expected a {kinds[0].value} such as {' or '.join(examples)}",
-        "examples": examples,
-    }
-
-
-def _schema(kind: UnitKind) -> WithJsonSchema:
-    text = _text_schema(kind)
-    if kind is UnitKind.FRACTION:
-        number = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
-        return WithJsonSchema({"anyOf": [number, text]})
-    return WithJsonSchema(text)
-
-
-def _serializer(kind: UnitKind) -> PlainSerializer:
-    """Values dumped as JSON can be read again exactly."""
-    return PlainSerializer(
-        lambda value: exact_quantity(value, kind), return_type=str, when_used="json"
-    )
-
-
-# Aliases, so that a schema defines each once.
-Bytes = TypeAliasType(
-    "Bytes",
-    Annotated[
-        float,
-        _validator(UnitKind.SIZE),
-        _serializer(UnitKind.SIZE),
-        _schema(UnitKind.SIZE),
-    ],
-)
-BytesPerSecond = TypeAliasType(
-    "BytesPerSecond",
-    Annotated[
-        float,
-        _validator(UnitKind.BANDWIDTH),
-        _serializer(UnitKind.BANDWIDTH),
-        _schema(UnitKind.BANDWIDTH),
-    ],
-)
-Seconds = TypeAliasType(
-    "Seconds",
-    Annotated[
-        float,
-        _validator(UnitKind.TIME),
-        _serializer(UnitKind.TIME),
-        _schema(UnitKind.TIME),
-    ],
-)
-FlopsPerSecond = TypeAliasType(
-    "FlopsPerSecond",
-    Annotated[
-        float,
-        _validator(UnitKind.COMPUTE_RATE),
-        _serializer(UnitKind.COMPUTE_RATE),
-        _schema(UnitKind.COMPUTE_RATE),
-    ],
-)
-#: What machines cost to rent, as written: for each GPU, or for a whole node.
-RentalPrice = TypeAliasType(
-    "RentalPrice",
-    Annotated[
-        str,
-        BeforeValidator(_checked_rental_price),
-        WithJsonSchema(_text_schema(UnitKind.DEVICE_PRICE, UnitKind.PRICE)),
-    ],
-)
-UsdPerHour = TypeAliasType(
-    "UsdPerHour",
-    Annotated[
-        float,
-        _validator(UnitKind.PRICE),
-        _serializer(UnitKind.PRICE),
-        _schema(UnitKind.PRICE),
-    ],
-)
-Fraction = TypeAliasType(
-    "Fraction",
-    Annotated[
-        float,
-        _validator(UnitKind.FRACTION),
-        _serializer(UnitKind.FRACTION),
-        _schema(UnitKind.FRACTION),
-    ],
-)
-
-
-def _no_bool(value: object) -> object:
-    if isinstance(value, bool):
-        raise _error(f"expected a number, found the switch `{str(value).lower()}`")
-    return value
-
-
-#: Largest count: up to here floats represent integers exactly.
-MAX_COUNT = 2**53
-
-#: Numbers; `true` is none.
-WholeNumber = Annotated[int, BeforeValidator(_no_bool)]
-Number = Annotated[float, BeforeValidator(_no_bool)]
-
-Count = Annotated[WholeNumber, Field(ge=1, le=MAX_COUNT)]
-RankCount = Annotated[WholeNumber, Field(ge=1, le=MAX_RANKS)]
-NonNegativeFloat = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
-PositiveFloat = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
