@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import yaml
 
-from dse.calibration.microbench import HostMeasurement, run_session
-from dse.calibration.microbench.plan import Sample
+from dse.calibration.microbench import run_session
 from dse.cli._app import main
 from dse.cli.machine._calibrate import _next_step
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s
 from dse.machine.platforms import load_platform, read_calibrations
+from tests.calibration.measurers import LawfulMeasurer
 from tests.cli.running import answer, dse
 from tests.conftest import ROOT
 
@@ -291,17 +291,11 @@ def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
     assert not out.exists()
 
 
-class AtOnce:
-    """Measures operators without a clock, and is interrupted before collectives."""
-
-    def kernel(self, point) -> Sample:
-        return Sample(1e-3, 1e-5, 10)
+class WithoutCollectives(LawfulMeasurer):
+    """Is interrupted before the first of them."""
 
     def collectives(self, ranks):
         raise KeyboardInterrupt
-
-    def host(self) -> HostMeasurement:
-        return HostMeasurement(1e-6, 2e-6, 0.0, 3e-6, 1e-6, None, 1e-8)
 
 
 @pytest.mark.slow
@@ -309,8 +303,8 @@ def test_interrupted_ranks_are_silent(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
     measured = ("--collectives", "gloo", "--ranks", "2", "--budget", "60s")
-    at_once = partial(run_session, measurer=AtOnce())
-    monkeypatch.setattr("dse.calibration.microbench.run_session", at_once)
+    without = partial(run_session, measurer=WithoutCollectives())
+    monkeypatch.setattr("dse.calibration.microbench.run_session", without)
     assert dse("calibrate", *measured, "--out", out).returncode == 130
     lines = out.with_name("here.points.jsonl").read_text().splitlines()
     assert {json.loads(line)["kind"] for line in lines[1:]} == {"host", "kernel"}
@@ -320,9 +314,10 @@ def test_interrupted_ranks_are_silent(tmp_path, monkeypatch):
     assert says_what_is_kept(errors, out)
 
 
-@pytest.mark.slow
-def test_a_calibrated_machine_is_a_platform(tmp_path):
+def test_a_calibrated_machine_is_a_platform(tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    lawful = partial(run_session, measurer=LawfulMeasurer())
+    monkeypatch.setattr("dse.calibration.microbench.run_session", lawful)
     out = tmp_path / "here.yaml"
     document = answer("calibrate", "--device", "cpu", "--budget", "20s", "--out", out)
     assert document["measured"] > 20
