@@ -142,7 +142,7 @@ search:
   sampler: nsga2
   trials: 12
   batch: 4
-  improvement_rounds: 2
+  improvement_rounds: 0
   planners: [size_greedy, dim_greedy]
 """
 
