@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,15 @@ _FOLDERS = {
 _PACKAGE = Path(__file__).resolve().parent
 
 
+# Built-in documents do not change while a process runs.
+@cache
 def builtin_folder(kind: DocumentKind) -> Path:
     """Returns the folder of built-in documents: in the wheel, or next to the package."""
     installed = _PACKAGE / "_data" / _FOLDERS[kind]
     return installed if installed.is_dir() else _PACKAGE.parent / _FOLDERS[kind]
 
 
+@cache
 def list_documents(kind: DocumentKind) -> tuple[Path, ...]:
     """Returns the built-in documents of a kind, sorted by name."""
     return tuple(sorted(builtin_folder(kind).glob("*.yaml")))

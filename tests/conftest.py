@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+import gc
 import os
 from pathlib import Path
 import signal
+from unittest.mock import patch
 
 from hypothesis import settings
 import pytest
+import typer
 
 from dse.indices import Uniform
 from dse.machine import (
@@ -45,6 +49,20 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what all tests share, modules above all."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once():
+    """Typer makes all commands anew at each call, which takes longer than most of them run."""
+    made = cache(typer.main.get_command)
+    with patch("typer.main.get_command", made), patch("typer.testing._get_command", made):
+        yield
 
 
 def make_device(**changes: object) -> DeviceSpec:
@@ -124,7 +142,7 @@ search:
   sampler: nsga2
   trials: 12
   batch: 4
-  improvement_rounds: 2
+  improvement_rounds: 0
   planners: [size_greedy, dim_greedy]
 """
 

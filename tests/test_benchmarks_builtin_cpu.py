@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 import importlib
 import json
 import sys
 
 import pytest
 
-from dse.calibration.microbench import (
-    OPERATORS,
-    PLAN_VERSION,
-    HostMeasurement,
-    MachineInfo,
-    make_plan,
-    run_session,
-)
-from dse.calibration.microbench.plan import Sample
+from dse.calibration.microbench import PLAN_VERSION, MachineInfo, make_plan, run_session
 from dse.machine.platforms import platform_from_text
+from tests.calibration.measurers import LawfulMeasurer
 from tests.conftest import ROOT
 
 MACHINE = MachineInfo(
@@ -33,22 +25,6 @@ MACHINE = MachineInfo(
     operating_system="Linux",
     libraries=(("python", "3.11"), ("torch", "2.13.0")),
 )
-
-
-class LawfulMeasurer:
-    """Operators at 10 GB/s and 50 GFLOP/s, collectives at 1 GB/s."""
-
-    def kernel(self, point):
-        work = OPERATORS[point.op].work(dict(point.sizes))
-        time_s = 2e-6 + max(work.flops / 50e9, work.traffic_bytes / 10e9)
-        return Sample(time_s, 0.01 * time_s, 10)
-
-    @contextmanager
-    def collectives(self, ranks):
-        yield lambda point: Sample(1e-4 + point.size_bytes / 1e9, 1e-6, 10)
-
-    def host(self):
-        return HostMeasurement(1e-6, 2e-6, 0.0, 3e-6, 1e-6, None, 1e-8)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -43,11 +45,14 @@ LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 HEAVY = {"optuna", "plotly", "pandas", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
 HEAVY |= {"fbgemm_gpu", "torchrec"}
 
-FILES = {
-    path: ast.parse(path.read_text())
-    for path in (ROOT / "dse").rglob("*.py")
-    if path.parent.name != "dse"
-}
+
+@pytest.fixture(scope="module")
+def files():
+    return {
+        path: ast.parse(path.read_text())
+        for path in (ROOT / "dse").rglob("*.py")
+        if path.parent.name != "dse"
+    }
 
 
 def package_of(path: Path) -> str:
@@ -78,13 +83,13 @@ def faults(path: Path, tree: ast.AST) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)} imports the private {name}"
 
 
-def test_imports_point_downwards():
-    assert [fault for path, tree in FILES.items() for fault in faults(path, tree)] == []
+def test_imports_point_downwards(files):
+    assert [fault for path, tree in files.items() for fault in faults(path, tree)] == []
 
 
-def test_heavy_packages_are_imported_late():
+def test_heavy_packages_are_imported_late(files):
     found = {}
-    for path, tree in FILES.items():
+    for path, tree in files.items():
         at_load = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = imports(ast.Module(at_load, []))
         if heavy := {name.split(".")[0] for name in names} & HEAVY:

@@ -15,7 +15,7 @@ import dse
 from dse.search import RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 
-JOB = {"platform": "h100_sxm", "world_size": 8, "global_batch_size": 65536}
+JOB = {"platform": "h100_sxm", "world_size": 2, "global_batch_size": 65536}
 
 
 @pytest.fixture

@@ -145,12 +145,12 @@ def test_run_writes_a_report_and_says_where(tmp_path):
 
 
 def test_run_works_away_from_the_repository(tmp_path):
-    done = dse("run", "dlrm_sharding", "--trials", 2, cwd=tmp_path)
+    done = dse("run", "transformer_cpu", "--trials", 2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    again = dse("run", "dlrm_sharding", "--trials", 2, cwd=tmp_path)
+    again = dse("run", "transformer_cpu", "--trials", 2, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     names = {path.name for path in (tmp_path / "results").iterdir()}
-    assert names == {"dlrm_sharding", "dlrm_sharding-2"}
+    assert names == {"transformer_cpu", "transformer_cpu-2"}
 
 
 def test_report_writes_the_page_again(study):

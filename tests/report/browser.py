@@ -50,6 +50,14 @@ class Opened:
         except Exception as error:
             pytest.fail(f"the page never said that it is there: {self.complaints} {error}")
 
+    def wait_until(self, condition: str) -> None:
+        """Waits for an expression; the page itself evaluates no text, so Playwright cannot."""
+        for _ in range(1200):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(100)
+        pytest.fail(f"never true: {condition}")
+
     def texts(self, selector: str) -> list[str]:
         return self.page.locator(selector).all_inner_texts()
 

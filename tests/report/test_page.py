@@ -223,7 +223,7 @@ def test_contents_lead_to_sections(opened):
     page.fill("#filter", "h100")
     before = page.evaluate("location.href")
     links.last.click()
-    page.wait_for_function("document.querySelector('nav a:last-child').ariaCurrent")
+    page.wait_for_selector("nav a:last-child[aria-current]")
     # A link within the page does not take what the address keeps.
     assert page.evaluate("location.href") == before
     assert page.evaluate("scrollY") > 1000
@@ -249,7 +249,7 @@ def test_paper(opened, tmp_path):
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1400, "height": 900})
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    page.wait_for_function("document.getElementById('scatter')._fullLayout.width > 703")
+    opened.wait_until("document.getElementById('scatter')._fullLayout.width > 703")
 
 
 def test_2000_trials_are_small_and_all_there(browser, tmp_path):

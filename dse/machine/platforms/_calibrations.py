@@ -201,10 +201,9 @@ def _source(
     for source in kept:
         if source.name == name:
             return source
-    builtin = _builtin_path(name)
-    if builtin.is_file():
-        digest = hashlib.sha256(read_bytes(builtin)).hexdigest()
-        return CalibrationSource(name, f"platforms/{_FOLDER}/{builtin.name}", digest, "")
+    builtin = _builtin_source(name)
+    if builtin is not None:
+        return builtin
     if not name.endswith(".json"):
         names = [path.stem for path in _builtin_folder().glob("*.json")]
         raise UnknownNameError(
@@ -234,8 +233,18 @@ def _builtin_path(name: str) -> Path:
     return _builtin_folder() / f"{name}.json"
 
 
+# Built-in files do not change while a process runs, and several platforms share them.
+@lru_cache(maxsize=64)
+def _builtin_source(name: str) -> CalibrationSource | None:
+    """Returns the source of a built-in file; None if there is none of this name."""
+    path = _builtin_path(name)
+    if not path.is_file():
+        return None
+    digest = hashlib.sha256(read_bytes(path)).hexdigest()
+    return CalibrationSource(name, f"platforms/{_FOLDER}/{path.name}", digest, "")
+
+
 @lru_cache(maxsize=64)
 def _builtin(path: Path) -> CalibrationFile:
-    """Built-in files do not change while a process runs, and several platforms share them."""
     source = read_source(path)
     return calibrations_from_text(source.text, str(path))

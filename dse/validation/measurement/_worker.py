@@ -129,10 +129,11 @@ class TrainingWorker:
             TypeError: The command is unknown.
         """
         if isinstance(command, Build):
+            if not self._built:
+                # So that collections do not visit all that torch has imported.
+                gc.freeze()
             if command.number not in self._built:
                 self._built[command.number] = self._build(command)
-                # So that collections between samples do not visit all that torch has imported.
-                gc.freeze()
             return None
         if isinstance(command, Run):
             return self._run(self._built[command.number], command)
@@ -145,7 +146,6 @@ class TrainingWorker:
             if (old := self._built.pop(command.number, None)) is not None:
                 old.close()
             del old
-            gc.unfreeze()
             gc.collect()
             return None
         raise TypeError(f"rank {self._context.rank} received the unknown command {command!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 import json
 import os
 import signal
@@ -15,11 +16,13 @@ import numpy as np
 import pytest
 import yaml
 
+from dse.calibration.microbench import run_session
 from dse.cli._app import main
 from dse.cli.machine._calibrate import _next_step
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s
 from dse.machine.platforms import load_platform, read_calibrations
+from tests.calibration.measurers import LawfulMeasurer
 from tests.cli.running import answer, dse
 from tests.conftest import ROOT
 
@@ -288,30 +291,33 @@ def test_an_interrupted_calibration_says_what_is_kept(tmp_path):
     assert not out.exists()
 
 
+class WithoutCollectives(LawfulMeasurer):
+    """Is interrupted before the first of them."""
+
+    def collectives(self, ranks):
+        raise KeyboardInterrupt
+
+
 @pytest.mark.slow
-def test_interrupted_ranks_are_silent(tmp_path):
+def test_interrupted_ranks_are_silent(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     out = tmp_path / "here.yaml"
-    measured = ("--collectives", "gloo", "--ranks", "2")
-    # A busy machine needs longer for the first figures.
-    for budget_s in (10, 20, 40, 80):
-        done = dse("calibrate", *measured, "--budget", f"{budget_s}s", "--out", out)
-        if done.returncode == 0:
-            break
-        assert "raise --budget" in done.stderr
+    measured = ("--collectives", "gloo", "--ranks", "2", "--budget", "60s")
+    without = partial(run_session, measurer=WithoutCollectives())
+    monkeypatch.setattr("dse.calibration.microbench.run_session", without)
+    assert dse("calibrate", *measured, "--out", out).returncode == 130
     lines = out.with_name("here.points.jsonl").read_text().splitlines()
-    kernels = sum(json.loads(line)["kind"] == "kernel" for line in lines)
-    # Kernels come first, so with as many again the ranks are at work.
-    code, errors = calibrating(
-        out, *measured, "--budget", f"{budget_s + 2}s", least_lines=len(lines) + kernels // 2
-    )
+    assert {json.loads(line)["kind"] for line in lines[1:]} == {"host", "kernel"}
+    # What is left are collectives.
+    code, errors = calibrating(out, *measured, least_lines=len(lines) + 3)
     assert code == 130
     assert says_what_is_kept(errors, out)
 
 
-@pytest.mark.slow
-def test_a_calibrated_machine_is_a_platform(tmp_path):
+def test_a_calibrated_machine_is_a_platform(tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    lawful = partial(run_session, measurer=LawfulMeasurer())
+    monkeypatch.setattr("dse.calibration.microbench.run_session", lawful)
     out = tmp_path / "here.yaml"
     document = answer("calibrate", "--device", "cpu", "--budget", "20s", "--out", out)
     assert document["measured"] > 20

@@ -84,6 +84,8 @@ def test_executors_answer_every_proposal_alike(executor, context):
 
 @pytest.mark.parametrize("name", EXECUTORS[1:], indirect=True)
 def test_one_seed_gives_one_front_with_any_executor(name, small_space, tmp_path):
+    text = small_space.read_text()
+    small_space.write_text(text.replace("improvement_rounds: 0", "improvement_rounds: 2"))
     study = run(small_space, RunOptions(executor=name, jobs=2, out=tmp_path / "study", seed=3))
     alone = run(small_space, RunOptions(executor="serial", out=tmp_path / "alone", seed=3))
     assert study.directory.pareto.read_bytes() == alone.directory.pareto.read_bytes()

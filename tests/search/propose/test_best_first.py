@@ -169,23 +169,30 @@ def test_samplers_propose_no_configuration_under_two_names(tmp_path):
     assert len(outcomes) == len(set(outcomes))
 
 
-def test_a_run_is_certified_and_the_same_for_any_number_of_workers(tmp_path, out_of_order):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that looked at everything."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "space.yaml").write_text(SPACE)
+    return run(folder / "space.yaml", RunOptions(out=folder / "study"))
+
+
+def test_a_run_is_certified_and_the_same_for_any_number_of_workers(tmp_path, whole, out_of_order):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
-    one = run(path, RunOptions(out=tmp_path / "one"))
     out_of_order()
-    other = run(path, RunOptions(out=tmp_path / "other"))
-    assert one.exhausted
-    assert one.result.certificate == other.result.certificate
-    assert one.result.certificate.complete
-    assert {r.parameters for r in one.result.front} == {r.parameters for r in other.result.front}
-    assert all(record.thorough for record in one.result.front)
+    other = run(path, RunOptions(out=tmp_path / "other")).result
+    assert whole.exhausted
+    assert whole.result.certificate == other.certificate
+    assert whole.result.certificate.complete
+    assert {r.parameters for r in whole.result.front} == {r.parameters for r in other.front}
+    assert all(record.thorough for record in whole.result.front)
 
 
-def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
+def test_a_part_of_the_search_says_what_can_be_missing(tmp_path, whole):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
-    whole = run(path, RunOptions(out=tmp_path / "whole")).result
+    whole = whole.result
     part = run(path, RunOptions(out=tmp_path / "part", trials=1)).result
     assert not part.certificate.complete
     values = np.array([r.values for r in (*whole.front, *part.front)])
@@ -200,7 +207,7 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path):
     assert {r.parameters for r in resumed.front} == {r.parameters for r in whole.front}
 
 
-def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path):
+def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path, whole):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
     # The first round begins later than this, but a few are evaluated all the same.
@@ -212,11 +219,10 @@ def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path):
     again = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9, resume=True)).result
     assert {r.parameters for r in part.front} == {r.parameters for r in again.front}
     assert again.certificate == part.certificate
-    whole = run(path, RunOptions(out=tmp_path / "study", resume=True)).result
-    assert whole.certificate.complete
-    undisturbed = run(path, RunOptions(out=tmp_path / "undisturbed")).result
-    assert {(r.parameters, r.values) for r in whole.front} == {
-        (r.parameters, r.values) for r in undisturbed.front
+    resumed = run(path, RunOptions(out=tmp_path / "study", resume=True)).result
+    assert resumed.certificate.complete
+    assert {(r.parameters, r.values) for r in resumed.front} == {
+        (r.parameters, r.values) for r in whole.result.front
     }
     with pytest.raises(ConfigError):
         run(path, RunOptions(out=tmp_path / "other", time_limit_s=0.0))

@@ -41,22 +41,42 @@ SPREADS = {
 }
 
 
-def trained(spreads, model=None):
-    own = [candidate(name, model=model, **spread) for name, spread in spreads.items()]
-    return train(own, 3, trainer="pytorch", options=OPTIONS, threads=1, timeout_s=300.0)
+MODELS = {
+    "gated": (None, tuple(SPREADS)),
+    "plain": (PLAIN, ("replicas", "zero3", "tensor", "sequence")),
+}
 
 
-@pytest.mark.parametrize(
-    ("model", "names"),
-    [(None, tuple(SPREADS)), (PLAIN, ("replicas", "zero3", "tensor", "sequence"))],
-    ids=["gated", "plain"],
-)
-def test_two_ranks_train_as_one(model, names):
+def trained(candidates):
+    """Trains candidates on the same ranks; returns what came out by their names."""
+    own = list(candidates)
+    found = train(own, 3, trainer="pytorch", options=OPTIONS, threads=1, timeout_s=300.0)
+    return {one.name: result for one, result in zip(own, found, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def alone():
     pytest.importorskip("torch")
-    (one,) = trained({"alone": {"micro_batch_size": 8}}, model)
+    return trained(
+        candidate(kind, model=model, micro_batch_size=8) for kind, (model, _) in MODELS.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def together():
+    return trained(
+        candidate(f"{kind}, {name}", model=model, **SPREADS[name])
+        for kind, (model, names) in MODELS.items()
+        for name in names
+    )
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_two_ranks_train_as_one(alone, together, kind):
+    one = alone[kind]
     assert one.losses[0] != one.losses[1]
-    spreads = {name: SPREADS[name] for name in names}
-    for name, found in zip(names, trained(spreads, model), strict=True):
+    for name in MODELS[kind][1]:
+        found = together[f"{kind}, {name}"]
         assert found.losses == pytest.approx(one.losses, rel=1e-9), name
         assert found.weights.keys() == one.weights.keys()
         for weight, values in one.weights.items():
