@@ -130,8 +130,7 @@ class Table:
             console.print()
             line(console, self._title, "bold")
         if self._fit(console.width):
-            # Widths are set; some versions of Rich count blanks after the last column.
-            _print_table(console, self._table, console.width + _PADDING)
+            _print_table(console, self._table)
             return
         columns = list(zip(self._kinds, self._table.columns, strict=True))
         # What a row is about comes first.
@@ -199,10 +198,9 @@ def _shrink(sizes: list[int], least: Sequence[int], available: int) -> bool:
     return True
 
 
-def _print_table(console: Console, table: rich.table.Table, width: int) -> None:
-    """Prints a table of at most a width, without blanks at the ends of its lines."""
-    options = console.options.update(max_width=width)
-    for segments in console.render_lines(table, options, pad=False):
+def _print_table(console: Console, table: rich.table.Table) -> None:
+    """Prints a table without blanks at the ends of its lines."""
+    for segments in console.render_lines(table, pad=False):
         while segments and not segments[-1].text.strip(" "):
             segments.pop()
         if segments:
@@ -218,7 +216,7 @@ def facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(Text(name), Text(value))
-    _print_table(console, table, console.width)
+    _print_table(console, table)
 
 
 # Numbers ----------------------------------------------------------------------------------------
