@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ORDER = (
     {
         "errors",
+        "_percent",
         "_suggest",
         "_reading",
         "_catalog",

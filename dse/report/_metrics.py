@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dse.workload import Metric, Prediction
 
 #: Rates from here on are written in millions.
-_MILLIONS_FROM = 1e5
+_MILLIONS_FROM = 1e6
 
 
 def metric_formats(study: StudyResult) -> dict[str, Metric]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
+from rich.segment import Segment, Segments
 import rich.table
 from rich.text import Text
+
+from dse import _percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +30,15 @@ _RANK_RUNS = 4
 
 
 def line(console: Console, text: str, style: str = "") -> None:
-    """Prints one line; the terminal wraps it, so that paths and commands stay whole."""
+    """Prints one line; a terminal shows it in several that end between words.
+
+    What begins with blanks, such as a command to copy, stays one line, and so does everything that
+    goes to a file.
+    """
+    if console.is_terminal and not text.startswith(" "):
+        # Long paths and names stay whole.
+        wrapper = TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(wrapper.fill(part) for part in text.split("\n"))
     console.print(Text(text), soft_wrap=True, highlight=False, style=style)
 
 
@@ -82,7 +94,8 @@ class Table:
     """A table in the one style of the commands.
 
     Figures keep all their digits on a narrow terminal: headings wrap first, then names are
-    shortened and text is wrapped.
+    shortened and text is wrapped between words. Where even that is too wide, each row is printed
+    as a block of lines.
 
     Args:
         title: Printed above the table, after an empty line; may be empty.
@@ -116,42 +129,84 @@ class Table:
         if self._title:
             console.print()
             line(console, self._title, "bold")
-        self._fit(console.width)
-        console.print(self._table, crop=False)
-
-    def _fit(self, width: int) -> None:
-        """Sets the widths of columns where the table is wider than the console."""
-        least: list[int] = []
-        whole: list[int] = []
-        for kind, column in zip(self._kinds, self._table.columns, strict=True):
-            heading = str(column.header)
-            cells = [cell_len(part) for cell in column.cells for part in str(cell).split("\n")]
-            wanted = max([cell_len(heading), *cells])
-            whole.append(wanted)
-            if kind == "figure":
-                # Headings of figures may take several lines.
-                wanted = max([*map(cell_len, heading.split()), *cells], default=0)
-            elif kind == "name":
-                wanted = min(wanted, _SHORTEST_NAME)
-            else:
-                wanted = min(wanted, _SHORTEST_TEXT)
-            least.append(wanted)
-        padding = _PADDING * (len(whole) - 1)
-        if sum(whole) + padding <= width:
+        if self._fit(console.width):
+            _print_table(console, self._table)
             return
+        columns = list(zip(self._kinds, self._table.columns, strict=True))
+        # What a row is about comes first.
+        columns.sort(key=lambda column: column[0] == "figure")
+        headings = [str(column.header) for _, column in columns]
+        for number, row in enumerate(zip(*(column.cells for _, column in columns), strict=True)):
+            if number:
+                console.print()
+            facts(
+                console,
+                ((name, str(cell)) for name, cell in zip(headings, row, strict=True) if str(cell)),
+            )
+
+    def _fit(self, width: int) -> bool:
+        """Sets the widths of columns where the table is wider than the console.
+
+        Returns:
+            Whether it fits without cutting words or figures.
+        """
+        columns = list(zip(self._kinds, self._table.columns, strict=True))
+        whole = [max(map(cell_len, _lines(column)), default=0) for _, column in columns]
+        available = width - _PADDING * (len(whole) - 1)
+        if sum(whole) <= available:
+            return True
+        word = [_least_width(kind, column) for kind, column in columns]
+        least = [
+            max(size, min(wanted, _SHORTEST_TEXT)) if kind == "text" else size
+            for kind, size, wanted in zip(self._kinds, word, whole, strict=True)
+        ]
         sizes = [
             small if kind == "figure" else large
             for kind, small, large in zip(self._kinds, least, whole, strict=True)
         ]
-        while sum(sizes) + padding > width:
-            place = max(range(len(sizes)), key=lambda at: (sizes[at] > least[at], sizes[at]))
-            if sizes[place] <= least[place]:
-                break
-            sizes[place] -= 1
+        if not (_shrink(sizes, least, available) or _shrink(sizes, word, available)):
+            return False
         for size, column in zip(sizes, self._table.columns, strict=True):
             column.width = size
-        # On a terminal that is too narrow even then, the lines wrap.
-        self._table.width = sum(sizes) + _PADDING * len(sizes)
+        return True
+
+
+def _lines(column: rich.table.Column) -> list[str]:
+    """Returns heading and cells of a column, line by line."""
+    return [part for cell in (column.header, *column.cells) for part in str(cell).split("\n")]
+
+
+def _least_width(kind: str, column: rich.table.Column) -> int:
+    """Returns the least width at which nothing is cut but names."""
+    heading, *cells = _lines(column)
+    if kind == "figure":
+        # Headings of figures may take several lines.
+        return max([*map(cell_len, heading.split()), *map(cell_len, cells)], default=0)
+    if kind == "name":
+        return min(max(map(cell_len, (heading, *cells))), _SHORTEST_NAME)
+    words = (word for part in (heading, *cells) for word in part.split(" "))
+    return max(map(cell_len, words), default=0)
+
+
+def _shrink(sizes: list[int], least: Sequence[int], available: int) -> bool:
+    """Shrinks the widest columns down to `least`; returns whether all fit then."""
+    while sum(sizes) > available:
+        place = max(range(len(sizes)), key=lambda at: (sizes[at] > least[at], sizes[at]))
+        if sizes[place] <= least[place]:
+            return False
+        sizes[place] -= 1
+    return True
+
+
+def _print_table(console: Console, table: rich.table.Table) -> None:
+    """Prints a table without blanks at the ends of its lines."""
+    for segments in console.render_lines(table, pad=False):
+        while segments and not segments[-1].text.strip(" "):
+            segments.pop()
+        if segments:
+            last = segments[-1]
+            segments[-1] = Segment(last.text.rstrip(" "), last.style, last.control)
+        console.print(Segments([*segments, Segment.line()]), end="", crop=False)
 
 
 def facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
@@ -161,7 +216,7 @@ def facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(Text(name), Text(value))
-    console.print(table)
+    _print_table(console, table)
 
 
 # Numbers ----------------------------------------------------------------------------------------
@@ -208,8 +263,8 @@ def probability(share: float) -> str:
 
 
 def signed_percent(share: float | None, digits: int = 1) -> str:
-    """Formats a relative difference with its sign."""
-    return UNKNOWN if share is None else f"{100 * share:+.{digits}f} %"
+    """Formats a relative difference with its sign; beyond +200 % as a factor."""
+    return UNKNOWN if share is None else _percent.signed_percent(share, digits)
 
 
 def change(before: float, after: float) -> str:

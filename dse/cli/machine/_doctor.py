@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from dse._terminal import Console
     from dse.doctor import Finding
-    from dse.machine.platforms import FittedFamily, Platform
+    from dse.machine.platforms import FittedFamily, Platform, PlatformFact
 
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "cyan", "broken": "bold red"}
 
@@ -132,7 +133,11 @@ def _show_platform(
             )
         table.print(console)
         line(console, "error: geometric mean on points that the fit did not see", "dim")
-    table = Table("figures", texts("figure", "value", "origin", "source", "as of"))
-    for fact in platform.facts:
-        table.add(fact.quantity, fact.value, fact.origin, fact.source, fact.as_of)
-    table.print(console)
+    line(console, "\nfigures by their origin and source", "bold")
+    for (origin, source, as_of), group in groupby(platform.facts, _whence):
+        line(console, f"\n{origin}: {source}{f', as of {as_of}' if as_of else ''}")
+        facts(console, ((f"  {fact.quantity}", fact.value) for fact in group))
+
+
+def _whence(fact: PlatformFact) -> tuple[str, str, str]:
+    return (fact.origin, fact.source, fact.as_of)

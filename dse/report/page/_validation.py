@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report.console import UNKNOWN, percent, plural
+from dse.report.console import UNKNOWN, percent, plural, signed_percent
 from dse.report.page._payload import rounded
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ValidationRow:
         run: Ranks, and batch of each of them.
         predicted: Low, expected and high predicted time.
         measured: Low, median and high measured time; ends are None with too few rounds.
-        error_percent: Predicted over measured, less 1.
+        error: Predicted over measured, less 1, in words.
         inside: Whether the measured time lies in the predicted interval.
         note: Predicted or measured fastest, or a tie with the fastest.
     """
@@ -34,7 +34,7 @@ class ValidationRow:
     run: str
     predicted: tuple[float, float, float]
     measured: tuple[float | None, float, float | None]
-    error_percent: float
+    error: str
     inside: bool
     note: str
 
@@ -128,7 +128,7 @@ def _row(validation: Validation, run: ValidatedCandidate) -> ValidationRow:
             _ms(run.measured_s),
             None if high_s is None else _ms(high_s),
         ),
-        error_percent=round(100 * run.error, 1),
+        error=signed_percent(run.error),
         inside=run.inside,
         note=_note(validation, run),
     )

@@ -6,6 +6,7 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
+from dse._percent import difference
 from dse.config import UnitKind, format_quantity
 from dse.report._metrics import cost_words, usd
 from dse.report.console import (
@@ -18,7 +19,6 @@ from dse.report.console import (
     line,
     percent,
     probability,
-    signed_percent,
     texts,
 )
 from dse.search.recommend import (
@@ -149,9 +149,13 @@ def _chance(found: Recommendation, solved: Solved) -> str:
         return "for certain, by its price"
     text = (
         f"with a probability of {probability(solved.probability(found.goal))}, "
-        f"{signed_percent(solved.throughput_per_s / required - 1)} from what is needed"
+        f"{_spare(solved.throughput_per_s / required - 1)}"
     )
     return f"{text} ({BOUND_LABEL})" if found.is_bound else text
+
+
+def _spare(share: float) -> str:
+    return f"{difference(share, 1)} to spare" if share >= 0 else f"{difference(share, 1)} too slow"
 
 
 def _plan(solved: Solved) -> str:
@@ -172,7 +176,7 @@ def _print_others(found: Recommendation, console: Console) -> None:
     sure_words, own_words = f"{percent(SURE, 0)} sure", "own batch"
     rows: dict[Option, tuple[Solved, list[str]]] = {}
     named = [(found.sure, sure_words), (found.own_batch, own_words)]
-    for solved, words in [*named, *((one, "platform's best") for one in found.runners_up)]:
+    for solved, words in [*named, *((one, "") for one in found.runners_up)]:
         if solved is not None:
             rows.setdefault(solved.option, (solved, []))[1].append(words)
     if rows:
@@ -192,15 +196,18 @@ def _print_rows(
     titles = [unit, "USD/h", f"USD per billion {counts}", "probability"]
     if samples is not None:
         titles += ["job takes", "job costs"]
-    title = f"others ({BOUND_LABEL})" if found.is_bound else "others"
-    table = Table(title, texts("configuration"), figures(*titles), texts("rented", "why"))
+    title = "others: the best on each platform"
+    if found.is_bound:
+        title += f" ({BOUND_LABEL})"
+    table = Table(title, figures(*titles), texts("configuration"))
     several = len({one.option.precision for one in found.judgements}) > 1
     for solved, words in rows:
         price = solved.option.price_usd_per_hour
         cost = solved.prediction.cost_usd_per_billion
         name = solved.option.words
+        if not several:
+            name = name.removesuffix(f", {solved.option.precision.value}")
         row = [
-            name if several else name.removesuffix(f", {solved.option.precision.value}"),
             _rate(found, solved.throughput_per_s).rpartition(" ")[0],
             f"{price:,.2f}",
             UNKNOWN if cost is None else usd(cost),
@@ -210,7 +217,7 @@ def _print_rows(
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
             row.append(duration_words(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
-        table.add(*row, solved.prediction.rented, ", ".join(words))
+        table.add(*row, "; ".join(filter(None, (name, solved.prediction.rented, *words))))
     table.print(console)
 
 

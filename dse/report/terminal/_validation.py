@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.report.console import UNKNOWN, Table, facts, figures, line
+from dse.report.console import UNKNOWN, Table, facts, figures, line, signed_percent
 from dse.report.page import validation_view
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _print_candidates(validation: Validation, view: ValidationView, console: Con
             _digits(row.measured[1]),
             _span(row.measured),
             *[_digits(1e6 * candidate.measured_sample_s) for _ in per_sample],
-            f"{row.error_percent:+.0f} %",
+            signed_percent(candidate.error, 0),
             "yes" if row.inside else "no",
         )
     table.print(console)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._percent import difference
 from dse.search._records import TrialStatus
 from dse.search.analyse._reasons import nothing_feasible
 from dse.workload import PRICE_FIGURES, workload_kind
@@ -270,7 +271,7 @@ def _ratio(one: float, other: float) -> float:
 
 
 def _percent(ratio: float) -> str:
-    return "from nothing" if math.isinf(ratio) else f"{100 * (ratio - 1):.0f} %"
+    return "from nothing" if math.isinf(ratio) else difference(ratio - 1)
 
 
 # Choices ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from dse._percent import signed_percent
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume
@@ -279,7 +280,7 @@ def _conclusion(
         return _nothing_feasible(best)
     better, worse = (
         [
-            f"{kind.metric(move.metric).noun} ({_percent(move.change)})"
+            f"{kind.metric(move.metric).noun} ({signed_percent(move.change)})"
             for move in best
             if _lead(move) == sign
         ]
@@ -298,7 +299,7 @@ def _conclusion(
         ratios = np.array([one.time_ratio for one in moved])
         parts.append(
             f"{len(moved)} of {len(common)} common candidates are predicted differently, in the "
-            f"median {_percent(float(np.median(ratios)) - 1)} in time"
+            f"median {signed_percent(float(np.median(ratios)) - 1)} in time"
         )
     elif common and any(difference.matters for difference in differences):
         parts.append(f"all {len(common)} common candidates are predicted the same")
@@ -325,10 +326,6 @@ def _coverage(volumes: tuple[float, float]) -> str:
         return "what that of the first does not"
     ratio = volumes[1] / volumes[0]
     return "as much" if abs(ratio - 1) < 5e-4 else f"{ratio:.3g} times as much"
-
-
-def _percent(change: float) -> str:
-    return f"{100 * change:+.1f} %"
 
 
 def _and(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._percent import difference
 from dse.errors import ConfigError
 from dse.ranking import (
     coverage,
@@ -112,7 +113,7 @@ def summary_sentence(
         side = "above" if best.error > 0 else "below"
         return (
             f"Candidate {best.number} was the only one run: its prediction is "
-            f"{100 * abs(best.error):.0f} % {side} its measurement{where}, and nothing can "
+            f"{difference(best.error)} {side} its measurement{where}, and nothing can "
             "be said of its rank."
         )
     if agreement.counted_pairs == 0:
@@ -146,7 +147,7 @@ def summary_sentence(
     tie = ", though the two cannot be told apart yet" if best.ties_with(fastest) else ""
     return (
         f"Take candidate {fastest.number} and not {best.number}, which was predicted fastest "
-        f"but measured {100 * agreement.top1_regret:.0f} % slower{where}{tie}; {ranking}."
+        f"but measured {difference(agreement.top1_regret)} slower{where}{tie}; {ranking}."
     )
 
 

@@ -53,7 +53,7 @@ def test_for_people():
         "the cheapest that trains 1 G samples in 1 h: ",
         "whole job",
         "with a probability of",
-        "platform's best",
+        "the best on each platform",
         f"{COUNT} configurations looked at",
         "space: platforms h100_sxm, v100_dgx1; world sizes 8, 16; batches 16,384",
     ):

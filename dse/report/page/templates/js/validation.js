@@ -8,7 +8,7 @@ function drawValidation(validation) {
     { type: "scatter", mode: "markers+text", showlegend: false, x: rows.map((row) => row.predicted[1]), y: rows.map((row) => row.measured[1]),
       error_x: bars(rows.map((row) => row.predicted)), error_y: bars(rows.map((row) => row.measured)),
       text: rows.map((row) => `#${row.number}`), textposition: "top right", marker: { color: rows.map((row) => row.inside ? palette[2] : palette[5]), symbol: rows.map((row) => row.inside ? "circle" : "diamond"), size: 10 },
-      customdata: rows.map((row) => [row.number, row.error_percent, plain(row.note)]), hovertemplate: "<b>#%{customdata[0]}</b><br>Predicted %{x} ms, measured %{y} ms (%{customdata[1]:+.1f} %)<br>%{customdata[2]}<extra></extra>" },
+      customdata: rows.map((row) => [row.number, plain(row.error), plain(row.note)]), hovertemplate: "<b>#%{customdata[0]}</b><br>Predicted %{x} ms, measured %{y} ms (%{customdata[1]})<br>%{customdata[2]}<extra></extra>" },
   ], { xaxis: axis("Predicted (ms)"), yaxis: axis("Measured (ms)") });
 }
 if (data.validation) drawValidation(data.validation);
