@@ -46,8 +46,10 @@ _MOST_OBJECTIVES = 3
 #: configurations take the same time; one of them is enough.
 _TIE = 1e-4
 
-#: Bounds and evaluations of a round that keep a few workers busy.
+#: Bounds and evaluations of a round that keep a few workers busy, and open outcomes for each one
+#: in a large space: there are thousands of bounds, and rounds of few would cost more than these.
 _BUSY = 8
+_OPEN_A_BOUND = 256
 
 
 def _next(effort: Effort) -> Effort:
@@ -121,6 +123,8 @@ class BestFirst(Strategy):
         self._rejections = ()
         proposals: list[int] = []
         bounds: dict[Hashable, Proposal] = {}
+        waiting = int((self._state == _State.OPEN).sum())
+        enough = min(count, max(_BUSY, waiting // _OPEN_A_BOUND))
         for layer in self._layers(min(count, _BUSY) if hurried else count):
             first = hurried or (not proposals and not bounds)
             for index in layer:
@@ -130,7 +134,7 @@ class BestFirst(Strategy):
                     bounds.setdefault(self._group(index, wanted), self._proposal(index, wanted))
                 elif first:
                     proposals.append(index)
-            if len(bounds) + len(proposals) >= min(count, _BUSY):
+            if len(bounds) + len(proposals) >= enough:
                 break
         proposals = proposals[:count]
         self._state[proposals] = _State.PENDING
@@ -254,7 +258,8 @@ class BestFirst(Strategy):
         indices = indices[self._state[indices] == _State.OPEN]
         for point in self._front:
             costs = self._costs[indices]
-            behind = (point <= costs + _TIE * np.abs(costs)).all(axis=1)
+            tie = _TIE * np.abs(np.where(np.isfinite(costs), costs, 0.0))
+            behind = (point <= costs + tie).all(axis=1)
             self._state[indices[behind]] = _State.DOMINATED
             indices = indices[~behind]
 

@@ -268,6 +268,18 @@ def test_every_front_is_found(case, count):
         assert not strictly.any() or tuple(record.values) in got
 
 
+@pytest.mark.filterwarnings("error")
+def test_where_nothing_bounds_the_answers_all_are_wanted():
+    case = MadeUp([(3.0, 1.0), (1.0, 2.0), (4.0, 4.0)], [math.inf] * 3, [True] * 3)
+    evaluator = MadeUpEvaluator(case)
+    strategy = BestFirst(case.space, enumerate_space(case.space, evaluator), evaluator)
+    while not strategy.exhausted:
+        batch = strategy.ask(1)
+        strategy.tell_bounds([evaluator.answer(each) for each in batch.bounds])
+        strategy.tell([evaluator.answer(each) for each in batch.proposals])
+    assert strategy.certificate().evaluated == 3
+
+
 def test_a_limit_on_the_wrong_side_of_a_bound_proves_nothing(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
