@@ -13,7 +13,6 @@ together; so what is evaluated does not depend on the number of workers.
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,13 +54,6 @@ _OPEN_A_BOUND = 256
 def _next(effort: Effort) -> Effort:
     """Returns the bound that comes after an effort."""
     return Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
-
-
-def _least_s(record: TrialRecord) -> float:
-    """Returns the time of a bound: zero if nothing is known, infinite if nothing fits."""
-    if record.prediction is not None:
-        return record.prediction.iteration_time_s
-    return math.inf if record.status is TrialStatus.INFEASIBLE else 0.0
 
 
 class _State:
@@ -167,7 +159,8 @@ class BestFirst(Strategy):
         for record in sorted(records, key=lambda record: record.number):
             index = record.number
             wanted = _next(Effort(int(self._effort[index])))
-            self._least_s[self._group(index, wanted)] = _least_s(record)
+            # Without an answer nothing is known.
+            self._least_s[self._group(index, wanted)] = record.lower_bound_s or 0.0
             self._refine(index)
 
     def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
