@@ -1,13 +1,14 @@
 """Does the exact search find the whole front, how soon, and how do samplers compare?
 
 Usage: python benchmarks/search.py [SPACE ...] [--drawn N] [--jobs N] [--seed N] [--samplers A,B]
-    [--trials N] [--no-truth] [--json]
+    [--trials N] [--most-truth N] [--json] [--write docs/performance.md]
 
 Of each space, and of some that are drawn at random, every distinct configuration is evaluated as
-in a study: that is the truth. The table says how long the search took and what share it evaluated,
-by how much it missed points of the true front at most, and what Optuna's samplers find in as many
-trials as a user would give them. Regret is the throughput that a front lacks at the cost of a true
-point, on average over these. Plans of the front are compared with those of `dse shard`.
+in a study: that is the truth, where there are no more than `--most-truth`. The table says how long
+the search took and what share it evaluated, by how much it missed points of the true front at
+most, and what Optuna's samplers find in as many trials as a user would give them. Regret is the
+throughput that a front lacks at the cost of a true point, on average over these. Plans of the
+front are compared with those of `dse shard`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from accuracy_page import replace_section
 import numpy as np
 
 from dse.search import RunOptions, TrialStatus, read_inputs, run
@@ -59,6 +61,22 @@ PLATFORMS = ("a100_sxm_40", "a100_sxm_80", "h100_sxm", "h200_sxm", "b200_sxm")
 BATCHES = (8192, 16384, 32768, 65536, 131072, 262144)
 NETWORKS = ("default", "ethernet_100g")
 
+TITLE = "## Search of a space"
+
+_HEAD = """\
+`python benchmarks/search.py --write docs/performance.md` searches the shipped spaces and some
+drawn at random, and writes this section: wall time and processor time of the search with its files
+(`--jobs {jobs}`), without the start of Python. The truth is every distinct configuration,
+evaluated, where there are no more than {most:,}."""
+
+_NOTES = """\
+The last columns are for what Optuna's samplers find: the share of the true hypervolume, and the
+regret, the throughput that their front lacks at the cost of a true point, on average. What was
+evaluated includes other sizes of the recommended configuration, which are proven dominated: the
+reader sees what more ranks or another batch would bring. In spaces of a few hundred outcomes they
+can be most of what is evaluated. Wall times depend on what else a machine does; compare the
+processor times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -82,17 +100,20 @@ class Found:
     Attributes:
         space: Its name.
         seconds: Wall time of the exact search, files included.
+        processor_s: Processor time of it, with that of its workers.
         complete: Whether it was certified.
         distinct: Distinct configurations.
         evaluated: Those that were evaluated.
         front: Rows of the front.
         missed: Largest relative shortfall of the front behind a true point; NaN without a truth.
-        shard_gap: Largest relative difference of a plan on the front from that of `dse shard`.
+        shard_gap: Largest relative difference of a plan on the front from that of `dse shard`; NaN
+            without plans.
         samplers: For comparison.
     """
 
     space: str
     seconds: float
+    processor_s: float
     complete: bool
     distinct: int
     evaluated: int
@@ -177,15 +198,15 @@ def regret(found: NDArray[np.float64], true: NDArray[np.float64]) -> float:
 
 
 def shard_gap(inputs: StudyInputs, result: StudyResult) -> float:
-    """Returns the largest difference of a plan on the front from that of `dse shard`."""
+    """Returns the largest difference of a plan on the front from that of `dse shard`, or NaN."""
     evaluator = inputs.context.make_evaluator()
-    gaps = [0.0]
+    gaps = []
     for record in result.front:
         if not record.planner or record.prediction is None:
             continue
         solved = evaluator.open_job(dict(record.parameters)).solve()
         gaps.append(abs(record.prediction.iteration_time_s / solved.iteration_time_s - 1.0))
-    return max(gaps)
+    return max(gaps, default=float("nan"))
 
 
 def measured(
@@ -194,15 +215,16 @@ def measured(
     """Searches one space in all ways."""
     inputs = read_inputs(space)
     name = inputs.space.name
-    started = time.monotonic()
+    started, processor_s = time.monotonic(), _processor_s()
     study = run(space, RunOptions(out=folder / name, jobs=arguments.jobs))
-    seconds = time.monotonic() - started
+    seconds, processor_s = time.monotonic() - started, _processor_s() - processor_s
     result, certificate = study.result, study.result.certificate
     values = np.array([record.values for record in result.front])
     maximize = [axis.maximize for axis in result.objectives]
     missed = float("nan")
     samplers = []
-    if not arguments.no_truth:
+    distinct = 0 if certificate is None else certificate.distinct
+    if 0 < distinct <= arguments.most_truth:
         true, _ = front_of(true_records(inputs, arguments.jobs), result.objectives)
         missed = shortfall(values, true, maximize)
         worst = np.where(maximize, 0.0, 2.0 * true.max(axis=0))
@@ -221,8 +243,9 @@ def measured(
     return Found(
         space=name,
         seconds=seconds,
+        processor_s=processor_s,
         complete=certificate is not None and certificate.complete,
-        distinct=0 if certificate is None else certificate.distinct,
+        distinct=distinct,
         evaluated=sum(record.evaluated for record in result.records),
         front=len(result.front),
         missed=missed,
@@ -240,8 +263,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--samplers", default="nsga2,random")
     parser.add_argument("--trials", type=int, default=300, help="trials of each sampler")
-    parser.add_argument("--no-truth", action="store_true", help="only search")
+    parser.add_argument(
+        "--most-truth", type=int, default=1000, help="distinct configurations to enumerate at most"
+    )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="page whose section to write")
     arguments = parser.parse_args()
     spaces = [*arguments.spaces, *(drawn_space(n, arguments.seed) for n in range(arguments.drawn))]
     found = []
@@ -253,16 +279,62 @@ def main() -> None:
                 print(_row(one), flush=True)
     if arguments.json:
         json.dump([asdict(one) for one in found], sys.stdout, indent=1)
+    if arguments.write:
+        replace_section(arguments.write, section(found, arguments))
+
+
+def _processor_s() -> float:
+    """Returns the processor time of this process and of its workers that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
+    """Returns the section of the page, with its title."""
+    samplers = list(filter(None, arguments.samplers.split(",")))
+    heads = [
+        "space",
+        "complete in",
+        "processor time",
+        "evaluated of distinct",
+        "front",
+        "behind the true front at most",
+        "plans against `dse shard`",
+        *(f"{name}, {arguments.trials} trials" for name in samplers),
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for one in found:
+        known = {each.sampler: each for each in one.samplers}
+        cells = [
+            f"`{one.space}`",
+            f"{one.seconds:.1f} s" if one.complete else f"not complete in {one.seconds:.1f} s",
+            f"{one.processor_s:.1f} s",
+            f"{one.evaluated} of {one.distinct:,} ({one.evaluated / max(1, one.distinct):.1%})",
+            str(one.front),
+            "not compared" if one.missed != one.missed else f"{one.missed:.2%}",
+            "no plans" if one.shard_gap != one.shard_gap else f"{one.shard_gap:.2%}",
+            *(
+                f"{known[name].hypervolume_share:.1%}, {known[name].regret:.0%}"
+                if name in known
+                else "–"
+                for name in samplers
+            ),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    head = _HEAD.format(jobs=arguments.jobs, most=arguments.most_truth)
+    return "\n".join(("", TITLE, "", head, "", *lines, "", _NOTES, ""))
 
 
 def _row(one: Found) -> str:
     share = one.evaluated / max(1, one.distinct)
     state = "complete" if one.complete else "NOT complete"
     missed = "not compared" if one.missed != one.missed else f"missed by at most {one.missed:.2%}"
+    plans = "no plans"
+    if one.shard_gap == one.shard_gap:
+        plans = f"plans {one.shard_gap:.2%} from `dse shard`"
     text = (
         f"{one.space}: {state} in {one.seconds:.1f} s; {one.evaluated} of {one.distinct:,} "
-        f"evaluated ({share:.1%}); front of {one.front}, {missed}; "
-        f"plans {one.shard_gap:.2%} from `dse shard`"
+        f"evaluated ({share:.1%}); front of {one.front}, {missed}; {plans}"
     )
     for each in one.samplers:
         text += (

@@ -161,11 +161,16 @@ class ConfigurationEvaluator(Evaluator):
             return unbounded(self.space, proposal, self.rejection(parameters))
         if reason := self._cannot_run(self.open_job(parameters), parameters):
             return unbounded(self.space, proposal, reason)
-        shared = proposal.effort < Effort.OWN_BOUND
-        bounded = self._favourable_job(parameters) if shared else self.open_job(parameters)
         return self.bounded(
-            proposal, self._least_time_s(bounded, closer=proposal.effort > Effort.OPTIMISTIC)
+            proposal, self._least_time_s(self._favourable_job(parameters), closer=False)
         )
+
+    def closer_time_s(self, proposal: Proposal) -> float:
+        """Returns the bound of a job, or of the one that it shares its bound with."""
+        parameters = dict(proposal.parameters)
+        shared = proposal.effort < Effort.OWN_BOUND
+        job = self._favourable_job(parameters) if shared else self.open_job(parameters)
+        return self._least_time_s(job, closer=True)
 
     def _cannot_run(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why no plan makes a job feasible; empty if one may."""

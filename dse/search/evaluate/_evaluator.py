@@ -55,12 +55,19 @@ class Evaluator(ABC):
         """Returns why a configuration breaks a hard limit; empty if it may be evaluated."""
 
     def answer(self, proposal: Proposal) -> TrialRecord:
-        """Returns what a proposal asks for: bounds as :meth:`bound`, else :meth:`evaluate`."""
+        """Returns what a proposal asks for: bounds as :meth:`bound`, else :meth:`evaluate`.
+
+        A closer bound is a time alone, in the record's `lower_bound_s`; :meth:`bounded` makes
+        values of it.
+        """
         if proposal.effort < Effort.QUICK:
             try:
-                return self.bound(proposal)
+                if proposal.effort is Effort.OPTIMISTIC:
+                    return self.bound(proposal)
+                least_s = self.closer_time_s(proposal)
             except Exception:  # nothing is known; the evaluation will raise it too
                 return unbounded(self.space, proposal)
+            return replace(unbounded(self.space, proposal), lower_bound_s=least_s)
         if proposal.effort is Effort.THOROUGH:
             return self.evaluate_thoroughly(proposal.number, dict(proposal.parameters))
         return self.evaluate(proposal.number, dict(proposal.parameters))
@@ -157,9 +164,18 @@ class Evaluator(ABC):
         values that nothing limits.
 
         Args:
-            proposal: The configuration and the effort.
+            proposal: The configuration.
         """
         return unbounded(self.space, proposal)
+
+    def closer_time_s(self, proposal: Proposal) -> float:
+        """Returns seconds that a configuration cannot beat; infinite if it is certain not to fit.
+
+        Args:
+            proposal: The configuration and the effort, more than optimistic.
+        """
+        del proposal
+        return 0.0
 
     def bounded(self, proposal: Proposal, time_s: float) -> TrialRecord:
         """Returns the same for a time that the configuration cannot beat.

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5
 
+#: Work on all workers together that is handed out at once: it lasts hardly longer than sending it.
+_SHORT_S = 0.05
+
 #: Workers that may die while they evaluate one proposal before it is given up.
 MAX_DEATHS = 3
 
@@ -47,12 +50,15 @@ class Pace:
 
         Returns:
             As many as take about :data:`CHUNK_DURATION_S`, but no more than half of a worker's
-            share of what is left, so that no worker waits long for the last one; at least 1. One
-            while nothing is known.
+            share of what is left, so that no worker waits long for the last one; at least 1. All
+            of its share if the rest takes hardly longer than sending it, and one while nothing is
+            known.
         """
         if self._count == 0:
             return 1
         share = waiting // (2 * workers)
+        if waiting * self._duration_s < _SHORT_S * self._count * workers:
+            share = math.ceil(waiting / workers)
         if self._duration_s == 0.0:
             return max(1, share)
         fitting = math.floor(CHUNK_DURATION_S * self._count / self._duration_s)

@@ -6,7 +6,7 @@ What a worker is, a process or an actor of Ray, is left to subclasses.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -19,7 +19,7 @@ from dse.search.execute._worker import Answer, Started
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dse.search._proposals import Proposal
+    from dse.search._proposals import Effort, Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
 
@@ -67,6 +67,8 @@ class PoolExecutor(Executor, Generic[W]):
         self._context = context
         self._jobs = jobs
         self._chunks_held = chunks_held
+        # Bounds take another time than evaluations; a round has one kind of proposals.
+        self._paces: defaultdict[Effort, Pace] = defaultdict(Pace)
         self._pace = Pace()
         self._workers: list[W] = []
         self._failed_starts = 0
@@ -97,6 +99,8 @@ class PoolExecutor(Executor, Generic[W]):
 
     def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
         """Evaluates in parallel; what is lost with a worker is evaluated on another one."""
+        if proposals:
+            self._pace = self._paces[proposals[0].effort]
         queue = ChunkQueue(proposals, self._pace, self._jobs)
         self._abandon()
         while queue or self._busy:

@@ -13,7 +13,6 @@ together; so what is evaluated does not depend on the number of workers.
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,20 +45,15 @@ _MOST_OBJECTIVES = 3
 #: configurations take the same time; one of them is enough.
 _TIE = 1e-4
 
-#: Bounds and evaluations of a round that keep a few workers busy.
+#: Bounds and evaluations of a round that keep a few workers busy, and open outcomes for each one
+#: in a large space: there are thousands of bounds, and rounds of few would cost more than these.
 _BUSY = 8
+_OPEN_A_BOUND = 256
 
 
 def _next(effort: Effort) -> Effort:
     """Returns the bound that comes after an effort."""
     return Effort.SHARED_BOUND if effort < Effort.SHARED_BOUND else Effort.OWN_BOUND
-
-
-def _least_s(record: TrialRecord) -> float:
-    """Returns the time of a bound: zero if nothing is known, infinite if nothing fits."""
-    if record.prediction is not None:
-        return record.prediction.iteration_time_s
-    return math.inf if record.status is TrialStatus.INFEASIBLE else 0.0
 
 
 class _State:
@@ -121,6 +115,8 @@ class BestFirst(Strategy):
         self._rejections = ()
         proposals: list[int] = []
         bounds: dict[Hashable, Proposal] = {}
+        waiting = int((self._state == _State.OPEN).sum())
+        enough = min(count, max(_BUSY, waiting // _OPEN_A_BOUND))
         for layer in self._layers(min(count, _BUSY) if hurried else count):
             first = hurried or (not proposals and not bounds)
             for index in layer:
@@ -130,7 +126,7 @@ class BestFirst(Strategy):
                     bounds.setdefault(self._group(index, wanted), self._proposal(index, wanted))
                 elif first:
                     proposals.append(index)
-            if len(bounds) + len(proposals) >= min(count, _BUSY):
+            if len(bounds) + len(proposals) >= enough:
                 break
         proposals = proposals[:count]
         self._state[proposals] = _State.PENDING
@@ -163,7 +159,8 @@ class BestFirst(Strategy):
         for record in sorted(records, key=lambda record: record.number):
             index = record.number
             wanted = _next(Effort(int(self._effort[index])))
-            self._least_s[self._group(index, wanted)] = _least_s(record)
+            # Without an answer nothing is known.
+            self._least_s[self._group(index, wanted)] = record.lower_bound_s or 0.0
             self._refine(index)
 
     def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
@@ -254,7 +251,8 @@ class BestFirst(Strategy):
         indices = indices[self._state[indices] == _State.OPEN]
         for point in self._front:
             costs = self._costs[indices]
-            behind = (point <= costs + _TIE * np.abs(costs)).all(axis=1)
+            tie = _TIE * np.abs(np.where(np.isfinite(costs), costs, 0.0))
+            behind = (point <= costs + tie).all(axis=1)
             self._state[indices[behind]] = _State.DOMINATED
             indices = indices[~behind]
 

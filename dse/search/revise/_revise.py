@@ -23,7 +23,7 @@ from dse.search._result import mark_front
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._judge import judged
 from dse.search.evaluate._rent import quote_for
-from dse.search.execute._executor import make_executor
+from dse.search.execute._executor import check_executor, make_executor, useful_jobs
 from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
 from dse.workload import named
@@ -94,14 +94,16 @@ def revise_study(
         result: The study; of a captured trace only prices can change.
         overrides: `PATH=VALUE` texts; see :mod:`dse.machine.platforms`.
         replan: Search new plans for this many of the best candidates.
-        jobs: Worker processes for the predictions.
+        jobs: Worker processes for the predictions; no more start than are of use.
         space: The search space, where it was made in Python and is in no file.
         progress: Called after every candidate.
 
     Raises:
-        ConfigError: An override is wrong, or the study cannot be revised under it.
+        ConfigError: An override is wrong, the study cannot be revised under it, or there are to
+            be no workers.
         StudyError: The study does not keep what is needed.
     """
+    check_executor("process", jobs, "")
     if replan < 0:
         raise ConfigError(f"replan {replan}: expected 0 or more candidates to search again")
     if not overrides:
@@ -136,6 +138,11 @@ def revise_study(
         searched=searched,
         newly_allowed=engine.newly_allowed(),
     )
+
+
+def _workers(jobs: int, at_once: int) -> int:
+    """Returns how many worker processes to start for so many predictions."""
+    return useful_jobs("process", jobs, "", max(1, at_once))
 
 
 def best_first(records: Sequence[TrialRecord], result: StudyResult) -> list[TrialRecord]:
@@ -205,9 +212,9 @@ class _Engine:
         self.simulated = len(waiting)
         if waiting and self._context is not None:
             context = _KeptPlans(self._context.space, self._result.seed, self._context, waiting)
-            workers = jobs if len(waiting) >= _WORTH_WORKERS else 1
+            jobs = _workers(jobs, len(waiting)) if len(waiting) >= _WORTH_WORKERS else 1
             proposals = [Proposal(record.number, record.parameters) for record in waiting.values()]
-            with make_executor("process", context, workers) as executor:
+            with make_executor("process", context, jobs) as executor:
                 for record in executor.run(proposals):
                     records[record.number] = record
                     if progress is not None:
@@ -226,7 +233,8 @@ class _Engine:
         best = best_first(mark_front(records, self._result.objectives), self._result)[:count]
         by_number = {record.number: record for record in records}
         searched: dict[int, bool] = {}
-        with make_executor("process", self._context, jobs) as executor:
+        workers = _workers(jobs, len(best))
+        with make_executor("process", self._context, workers) as executor:
             for found in executor.run(
                 [Proposal(record.number, record.parameters) for record in best]
             ):

@@ -37,7 +37,9 @@ def pace_of(duration_s):
         (2.0, 1000, 2, 1),  # one alone takes longer
         (0.1, 16, 2, 4),  # half of a worker's eight
         (0.1, 3, 2, 1),
-        (0.0, 40, 2, 10),  # nothing that a clock could see
+        (0.002, 100, 2, 25),  # half of a worker's fifty
+        (0.002, 9, 2, 5),  # all of its share: sending it takes as long
+        (0.0, 40, 2, 20),  # nothing that a clock could see
     ],
 )
 def test_chunks_fill_half_a_second_or_half_a_share(duration_s, waiting, workers, size):

@@ -69,7 +69,6 @@ class MadeUpEvaluator(Evaluator):
     def __init__(self, made_up):
         super().__init__(made_up.space)
         self.made_up = made_up
-        self.bounded_times = 0
 
     finest_bound = Effort.OWN_BOUND
     bounds_time = True
@@ -78,10 +77,7 @@ class MadeUpEvaluator(Evaluator):
         return ""
 
     def bound(self, proposal):
-        index = dict(proposal.parameters)["index"]
-        share = 1.0 if proposal.effort is Effort.OPTIMISTIC else 0.5
-        self.bounded_times += proposal.effort > Effort.OPTIMISTIC
-        return self._at(proposal, share * self.made_up.margins[index])
+        return self._at(proposal, self.made_up.margins[dict(proposal.parameters)["index"]])
 
     def bounded(self, proposal, time_s):
         return self._at(proposal, 0.5 * self.made_up.margins[dict(proposal.parameters)["index"]])

@@ -106,7 +106,9 @@ def test_nothing_beats_its_bounds(inputs, every):
         before = 0.0
         for effort in range(evaluator.finest_bound + 1):
             proposal = Proposal(record.number, record.parameters, Effort(effort))
-            bound = evaluator.bound(proposal)
+            bound = evaluator.answer(proposal)
+            if bound.lower_bound_s is not None:
+                bound = evaluator.bounded(proposal, bound.lower_bound_s)
             if bound.prediction is None:
                 assert record.status is TrialStatus.INFEASIBLE
                 break
@@ -272,6 +274,18 @@ def test_every_front_is_found(case, count):
         others = np.array(sorted(wanted)).reshape(-1, 2)
         strictly = (others <= best).all(axis=1) & (others < best).any(axis=1)
         assert not strictly.any() or tuple(record.values) in got
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_nothing_bounds_the_answers_all_are_wanted():
+    case = MadeUp([(3.0, 1.0), (1.0, 2.0), (4.0, 4.0)], [math.inf] * 3, [True] * 3)
+    evaluator = MadeUpEvaluator(case)
+    strategy = BestFirst(case.space, enumerate_space(case.space, evaluator), evaluator)
+    while not strategy.exhausted:
+        batch = strategy.ask(1)
+        strategy.tell_bounds([evaluator.answer(each) for each in batch.bounds])
+        strategy.tell([evaluator.answer(each) for each in batch.proposals])
+    assert strategy.certificate().evaluated == 3
 
 
 def test_a_limit_on_the_wrong_side_of_a_bound_proves_nothing(tmp_path):

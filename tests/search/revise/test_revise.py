@@ -27,6 +27,7 @@ from dse.search import (
     study_evaluator,
     write_revision,
 )
+from dse.search.execute import SerialExecutor
 from dse.search.space import load_space
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
@@ -253,6 +254,20 @@ def test_new_plans_are_no_worse(study):
     assert all(new[number] == old[number] for number in others)
 
 
+def test_no_more_workers_start_than_predictions_are_made(study, monkeypatch):
+    asked = []
+
+    def serial(name, context, jobs):
+        asked.append(jobs)
+        return SerialExecutor(context)
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr("dse.search.revise._revise._WORTH_WORKERS", 1)
+    monkeypatch.setattr("dse.search.revise._revise.make_executor", serial)
+    revision = revise_study(study.result, ["device.memory.bandwidth=-10%"], jobs=60, replan=2)
+    assert asked == [min(60, revision.simulated), 2]
+
+
 @pytest.mark.slow
 def test_workers_give_the_same_answer(study, monkeypatch):
     monkeypatch.setattr("dse.search.revise._revise._WORTH_WORKERS", 1)
@@ -370,6 +385,8 @@ def test_changes_that_change_nothing_are_refused(study):
         revise_study(study.result, ["links.pair_bandwidth=+10%"])
     with pytest.raises(ConfigError, match="expected 0 or more"):
         revise_study(study.result, ["price=+10%"], replan=-1)
+    with pytest.raises(ConfigError, match="at least 1"):
+        revise_study(study.result, ["price=+10%"], jobs=0)
     with pytest.raises(ConfigError, match="`reserved`"):
         revise_study(study.result, ["device.memory.capacity=1GiB"])
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -129,6 +129,16 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     )
 
 
+class _StageTimes(NamedTuple):
+    """Seconds of a stage: all passes but those of weights, these, single passes, the optimizer."""
+
+    passes_s: float
+    weights_s: float
+    first_forward_s: float
+    last_backward_s: float
+    optimizer_s: float
+
+
 def kernels_time_s(problem: TransformerJob) -> float:
     """Returns a time in seconds that the step cannot beat, without its graph.
 
@@ -159,23 +169,43 @@ def kernels_time_s(problem: TransformerJob) -> float:
     last = structure.micro_batches - 1
     # The passes of all micro-batches but the first and the last are the same.
     counts = {0: 1, last: 1} if last < 2 else {0: 1, 1: last - 1, last: 1}
-    longest_s = forth_s = back_s = 0.0
-    for stage in range(structure.pipeline):
+    # Directions of passes, and of those for the gradients of weights alone.
+    directions: list[tuple[bool, ...]] = [(False, True)]
+    if structure.schedule is Schedule.ZERO_BUBBLE:
+        directions.append((True,))
+
+    def stage_s(stage: int) -> _StageTimes:
         seconds = [0.0, 0.0]
-        for chunk, weights in product(range(structure.interleave), (False, True)):
-            if weights and structure.schedule is not Schedule.ZERO_BUBBLE:
-                continue
-            for micro_batch, count in counts.items():
-                for backward in (True,) if weights else (False, True):
-                    one = Pass(backward, chunk, micro_batch, weights)
-                    seconds[weights] += count * pass_s(stage, one)
+        for chunk in range(structure.interleave):
+            for weights, backwards in enumerate(directions):
+                for micro_batch, count in counts.items():
+                    for backward in backwards:
+                        one = Pass(backward, chunk, micro_batch, bool(weights))
+                        seconds[weights] += count * pass_s(stage, one)
+        return _StageTimes(
+            passes_s=seconds[0],
+            weights_s=seconds[1],
+            first_forward_s=pass_s(stage, Pass(False, 0, 0)),
+            last_backward_s=pass_s(stage, Pass(True, 0, last)),
+            optimizer_s=costs.of(Kind(Role.OPTIMIZER, stage)).device_s,
+        )
+
+    # Between the ends, stages with the same layers take the same time.
+    alike: dict[Hashable, _StageTimes] = {}
+    longest_s = forth_s = back_s = optimizer_s = 0.0
+    for stage in range(structure.pipeline):
+        kinds = [structure.chunk_kinds(stage, chunk) for chunk in range(structure.interleave)]
+        key = (stage == 0, stage == structure.pipeline - 1, *kinds)
+        if key not in alike:
+            alike[key] = stage_s(stage)
+        times = alike[key]
         # Nothing waits for gradients of weights but what comes after all passes.
-        after_s = max(seconds[True], back_s)
-        longest_s = max(longest_s, forth_s + seconds[False] + after_s)
-        forth_s += pass_s(stage, Pass(False, 0, 0))
-        back_s += pass_s(stage, Pass(True, 0, last))
-    stages = range(structure.pipeline)
-    return longest_s + max(costs.of(Kind(Role.OPTIMIZER, stage)).device_s for stage in stages)
+        after_s = max(times.weights_s, back_s)
+        longest_s = max(longest_s, forth_s + times.passes_s + after_s)
+        forth_s += times.first_forward_s
+        back_s += times.last_backward_s
+        optimizer_s = max(optimizer_s, times.optimizer_s)
+    return longest_s + optimizer_s
 
 
 def step_graph(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
+from dse.workload.dlrm.scoring._features import GROUP_BLOCK, RANK_BLOCK_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,7 +225,7 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
             grid = _grid(problem.cluster, choices, feature, highest[feature])
             features = np.zeros((len(highest), len(grid)))
             features[feature] = grid
-            sampled = _balanced_s(problem, features, ranks)
+            sampled = _balanced_s(problem, features, ranks, _layout_of(feature))
             curves += [Curve(slot, feature, grid, sampled[slot]) for slot in exchanges]
     return SlotModel(tuple(_with_overlap(problem, linear, highest, ranks)), tuple(curves))
 
@@ -267,8 +268,14 @@ def _with_overlap(
         yield replace(term, launch_s=launch_s, overlaps=overlaps)
 
 
+def _layout_of(feature: int) -> int:
+    """Returns the smallest layout in which exchanges depend on a feature as in all others."""
+    group = feature // GROUP_BLOCK
+    return 1 << group if feature < RANK_BLOCK_START else _EVERY_GROUP
+
+
 def _balanced_s(
-    problem: DlrmProblem, features: NDArray[np.float64], ranks: int
+    problem: DlrmProblem, features: NDArray[np.float64], ranks: int, layout: int = _EVERY_GROUP
 ) -> NDArray[np.float64]:
     """Returns durations if every rank holds the same.
 
@@ -276,6 +283,7 @@ def _balanced_s(
         problem: Everything but the plan.
         features: Of every rank; shape `(features, points)`.
         ranks: Ranks of the cluster.
+        layout: Exchange groups in use.
 
     Returns:
         Seconds; shape `(slots, points)`.
@@ -285,7 +293,5 @@ def _balanced_s(
     for start in range(0, features.shape[1], chunk):
         part = features[:, start : start + chunk]
         everywhere = np.broadcast_to(part[:, None, :], (len(part), ranks, part.shape[1]))
-        result[:, start : start + chunk] = slot_durations_s(problem, _EVERY_GROUP, everywhere)[
-            :, 0
-        ]
+        result[:, start : start + chunk] = slot_durations_s(problem, layout, everywhere)[:, 0]
     return result

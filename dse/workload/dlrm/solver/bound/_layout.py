@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.graph import predecessors, topological_order
+from dse.graph import StructureKey, predecessors, topological_order
 from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from dse.workload.dlrm import LayoutGraph
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import Curve, Envelope, SlotModel
+
+#: Graphs of one rank whose order is kept: those of all layouts of a few problems.
+_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,25 @@ class SlotGraph:
         return float((self.after_s + ends).max())
 
 
+@lru_cache(maxsize=_KEPT)
+def _ordered(structure: StructureKey) -> tuple[list[list[int]], list[int]]:
+    """Returns what each task of one rank waits for, and the order of tasks."""
+    return predecessors(structure.graph), topological_order(structure.graph)
+
+
 def slot_graph(layout: LayoutGraph) -> SlotGraph:
     """Contracts the graph of one rank; with one member, its collectives are plain tasks."""
     graph = layout.graph
     kinds = dict(zip(layout.slot_task.tolist(), layout.slot_kind.tolist(), strict=True))
     count = len(kinds)
-    waits = predecessors(graph)
+    waits, order = _ordered(StructureKey(graph))
     durations_s: list[float] = graph.duration_s.tolist()
     begin = np.full(1 + count, -np.inf)
     begin[0] = 0.0
     # Longest constant time from the start and from the end of every node to the end of each task.
     since: dict[int, NDArray[np.float64]] = {}
     kind, before = [], []
-    for task in topological_order(graph):
+    for task in order:
         ready = np.maximum.reduce([since[other] for other in waits[task]] or [begin])
         if task in kinds:
             kind.append(kinds[task])

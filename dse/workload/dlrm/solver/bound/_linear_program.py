@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Status of `linprog` for contradicting constraints.
+#: Status of `milp` for contradicting constraints.
 _INFEASIBLE = 2
 
 
@@ -74,25 +74,26 @@ class LinearProgram:
 
         If the solver gives up, the value is zero: all that is known is that it is not negative.
         """
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_array
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csc_array
 
-        size = len(self._low)
+        size, limits = len(self._low), len(self._limits)
         cost = np.zeros(size)
         cost[variable] = 1.0
-        rows, columns, factors = self._terms
-        # Its stubs do not allow sparse matrices.
-        solve: Any = linprog
-        found = solve(
-            cost,
-            A_ub=csr_array((factors, (rows, columns)), shape=(len(self._limits), size)),
-            b_ub=np.array(self._limits),
-            A_eq=csr_array(
-                (self._equal_terms[2], self._equal_terms[:2]), shape=(len(self._equal), size)
+        (rows, columns, factors), equal = self._terms, self._equal_terms
+        # Without integers this is a linear program, which `linprog` hands over more slowly.
+        matrix = csc_array(
+            (
+                factors + equal[2],
+                (rows + [limits + row for row in equal[0]], columns + equal[1]),
             ),
-            b_eq=np.array(self._equal),
-            bounds=np.column_stack((self._low, self._high)),
-            method="highs",
+            shape=(limits + len(self._equal), size),
+        )
+        least = np.concatenate((np.full(limits, -np.inf), self._equal))
+        found = milp(
+            cost,
+            bounds=Bounds(np.array(self._low), np.array(self._high)),
+            constraints=LinearConstraint(matrix, least, np.array(self._limits + self._equal)),
         )
         if found.status == _INFEASIBLE:
             return None

@@ -22,7 +22,7 @@ import numpy as np
 
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import ExchangeGroup, Slot, build_layout
+from dse.workload.dlrm import ExchangeGroup, build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
@@ -188,8 +188,7 @@ def least_node(
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
-    least_only = max_programs == 0
-    for node in layout_nodes(problem, choices, model, enough_s, least_only=least_only):
+    for node in layout_nodes(problem, choices, model, enough_s):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
     solved = 0
@@ -221,7 +220,6 @@ def layout_nodes(
     enough_s: float,
     *,
     every: bool = False,
-    least_only: bool = False,
 ) -> Iterator[Node]:
     """Yields the layouts with plans that fit.
 
@@ -231,29 +229,31 @@ def layout_nodes(
         model: Lower bounds on durations.
         enough_s: Layouts with a bound above this are not refined.
         every: Also refine layouts behind the best one.
-        least_only: Leave out layouts that are certain to be behind it.
     """
-    least_s = np.inf
+    coarse: list[Node] = []
     for layout in _layouts([group for group in ExchangeGroup if choices.inside(group).any()]):
         graph = build_layout(problem, layout, one_rank=True)
         slots = slot_graph(graph)
-        if least_only and slots.makespan_s(np.zeros(len(Slot))) >= least_s:
-            # What does not depend on the plan takes too long already.
-            continue
         relaxation = LayoutRelaxation.of(choices, model, slots, layout, problem.cluster)
         if not relaxation.possible:
             continue
-        found = relaxation.solve(enough_s=enough_s)
-        if found is not None:
-            # Of the other layouts it is enough to know that they are behind this one.
-            least_s = min(least_s, found.value_s)
-            if not every:
-                enough_s = min(enough_s, found.value_s)
+        found = relaxation.solve(enough_s=enough_s if every else 0.0)
+        if found is None:
+            continue
+        if every:
             yield Node(graph, relaxation, found)
+        else:
+            coarse.append(Node(graph, relaxation, found))
+    # Of layouts behind the best one it is enough to know that they are.
+    for node in sorted(coarse, key=lambda node: node.relaxed.value_s):
+        refined = node.relaxation.solve(enough_s=enough_s, coarse=node.relaxed)
+        if refined is not None:
+            enough_s = min(enough_s, refined.value_s)
+            yield replace(node, relaxed=refined)
 
 
 def _layouts(groups: Sequence[int]) -> list[int]:
-    """Returns sets of exchange groups, small ones first: they tend to be the fastest."""
+    """Returns sets of exchange groups, small ones first."""
     sets = [0]
     for group in groups:
         sets += [layout | 1 << group for layout in sets]

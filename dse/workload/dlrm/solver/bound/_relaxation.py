@@ -219,16 +219,22 @@ class LayoutRelaxation:
         return len(np.unique(choices.table_class[self._plans.open])) == len(choices.counts)
 
     def solve(
-        self, shards: tuple[IndivisibleShard, ...] = (), enough_s: float = np.inf
+        self,
+        shards: tuple[IndivisibleShard, ...] = (),
+        enough_s: float = np.inf,
+        coarse: Relaxed | None = None,
     ) -> Relaxed | None:
         """Returns the relaxation's solution, or None where no plan of the layout fits.
 
         Args:
             shards: Shards that some rank must hold.
             enough_s: Stop refining when the value exceeds this.
+            coarse: A solution that was not refined, to go on from.
         """
+        if coarse is not None and (coarse.value_s >= enough_s or not self._refine(coarse)):
+            return coarse
         result = None
-        for _ in range(_MAX_ROUNDS):
+        for _ in range(_MAX_ROUNDS - (coarse is not None)):
             result = solved(self._plans, shards)
             if result is None or result.value_s >= enough_s:
                 return result
