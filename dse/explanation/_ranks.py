@@ -9,12 +9,12 @@ import numpy as np
 
 from dse.explanation._types import WaitedFor
 from dse.graph import TaskKind, collective_members
-from dse.simulate import covered_s, ranks_of_tasks
+from dse.simulate import SyncScope, covered_s, ranks_of_tasks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.simulate import Timeline
+    from dse.simulate import FoldedRanks, Timeline
 
 #: Shorter waits are rounding of sums.
 _SHORTEST_WAIT_S = 1e-12
@@ -32,19 +32,19 @@ class Activity:
     collective_s: float
 
 
-def activity(timeline: Timeline, mine: NDArray[np.bool_], late: NDArray[np.bool_]) -> Activity:
+def activity(timeline: Timeline, mine: NDArray[np.int64], late: NDArray[np.bool_]) -> Activity:
     """Splits the iteration by what a rank does.
 
     Args:
         timeline: What was simulated.
-        mine: Whether each task is of this rank; shape `(tasks,)`.
+        mine: The tasks of this rank; shape `(own,)`.
         late: Tasks of the host that their rank waits for; shape `(tasks,)`.
     """
-    kind = timeline.graph.kind
-    start, end, ready = timeline.start_s, timeline.end_s, timeline.ready_s
-    device = mine & ((kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY))
-    transfer = mine & (kind == TaskKind.COLLECTIVE)
-    host = mine & late
+    kind = timeline.graph.kind[mine]
+    start, end, ready = timeline.start_s[mine], timeline.end_s[mine], timeline.ready_s[mine]
+    device = (kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY)
+    transfer = kind == TaskKind.COLLECTIVE
+    host = late[mine]
     layers = (
         (start[host], end[host]),
         (start[device], end[device]),
@@ -68,23 +68,36 @@ def activity(timeline: Timeline, mine: NDArray[np.bool_], late: NDArray[np.bool_
     )
 
 
-def waits(timeline: Timeline) -> dict[int, tuple[WaitedFor, ...]]:
-    """Returns whom each rank waited for in collectives, most often first."""
+def waits(
+    timeline: Timeline, folded: FoldedRanks | None = None
+) -> dict[int, tuple[WaitedFor, ...]]:
+    """Returns whom each rank waited for in collectives, most often first.
+
+    Args:
+        timeline: What was simulated.
+        folded: Its ranks, where some stand for others; then those have an entry, too.
+    """
     rank_of = ranks_of_tasks(timeline.graph).tolist()
-    found: dict[int, dict[int, list[float]]] = {}
+    found: dict[int, dict[tuple[int, SyncScope], list[float]]] = {}
     for members in collective_members(timeline.graph).values():
+        scope = SyncScope.ALL if folded is None else folded.scope_of(members[0])
         ready = timeline.ready_s[members]
         last = rank_of[members[int(np.argmax(ready))]]
         for member, at_s in zip(members, ready.tolist(), strict=True):
             waited_s = float(timeline.start_s[member]) - at_s
             if waited_s > _SHORTEST_WAIT_S:
-                found.setdefault(rank_of[member], {}).setdefault(last, []).append(waited_s)
-    return {
-        rank: tuple(
-            sorted(
-                (WaitedFor(other, len(each), sum(each)) for other, each in others.items()),
-                key=lambda waited: (-waited.times, -waited.seconds, waited.rank),
-            )
-        )
-        for rank, others in found.items()
-    }
+                mine = found.setdefault(rank_of[member], {})
+                mine.setdefault((last, scope), []).append(waited_s)
+    result = {}
+    every = {rank: rank for rank in found} if folded is None else dict(folded.representatives)
+    for rank, same in every.items():
+        others: dict[int, list[float]] = {}
+        for (last, scope), each in found.get(same, {}).items():
+            # Who stands for others waits for its own node, or its own local rank on others.
+            other = last if rank == same or folded is None else folded.met(scope, last, rank)
+            others.setdefault(other, []).extend(each)
+        if others:
+            listed = [WaitedFor(other, len(each), sum(each)) for other, each in others.items()]
+            listed.sort(key=lambda waited: (-waited.times, -waited.seconds, waited.rank))
+            result[rank] = tuple(listed)
+    return result

@@ -8,9 +8,11 @@ from dse.simulate._breakdown import (
     covered_s,
     late_launches,
     ranks_of_tasks,
+    tasks_by_rank,
 )
 from dse.simulate._compiled import CompiledGraph
 from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies, slack_s
+from dse.simulate._expanded import ExpandedRanks, expanded, timeline_of_copies
 from dse.simulate._schedule import schedule
 from dse.simulate._simulate import simulate
 from dse.simulate._symmetric import FoldedRanks, SymmetricRanks, SyncScope
@@ -19,6 +21,7 @@ from dse.simulate._timeline import RankBreakdown, Timeline
 __all__ = [
     "CompiledGraph",
     "CriticalPath",
+    "ExpandedRanks",
     "FoldedRanks",
     "RankBreakdown",
     "SymmetricRanks",
@@ -28,10 +31,13 @@ __all__ = [
     "breakdown_of_copies",
     "covered_s",
     "critical_path",
+    "expanded",
     "late_launches",
     "path_over_copies",
     "ranks_of_tasks",
     "schedule",
     "simulate",
     "slack_s",
+    "tasks_by_rank",
+    "timeline_of_copies",
 ]

@@ -27,11 +27,9 @@ def breakdown(timeline: Timeline) -> tuple[RankBreakdown, ...]:
         One entry per rank, in ascending order of rank.
     """
     graph, makespan_s = timeline.graph, timeline.makespan_s
-    rank_of_task = ranks_of_tasks(graph)
     late = late_launches(graph, timeline.end_s[:, None])
     parts: list[RankBreakdown] = []
-    for rank in np.unique([stream.rank for stream in graph.streams]):
-        mine = np.flatnonzero(rank_of_task == rank)
+    for mine in tasks_by_rank(graph).values():
         columns = (timeline.start_s[mine, None], timeline.end_s[mine, None], late[mine])
         parts += _split(graph.kind[mine], *columns, makespan_s)
     return tuple(parts)
@@ -73,17 +71,15 @@ def late_launches(graph: ExecutionGraph, end_s: NDArray[np.float64]) -> NDArray[
     if not end_s.size:
         return found
     before = _waited_for(graph, end_s)
-    rank_of_task = ranks_of_tasks(graph)
-    copies = np.arange(end_s.shape[1])
-    for rank in np.unique(rank_of_task):
-        mine = np.flatnonzero(rank_of_task == rank)
-        task, copy = mine[end_s[mine].argmax(axis=0)], copies
-        while len(task):
-            found[task, copy] = True
-            task = before[task, copy]
-            goes_on = task >= 0
-            if not goes_on.all():
-                task, copy = task[goes_on], copy[goes_on]
+    ranks = [mine for mine in tasks_by_rank(graph).values() if len(mine)]
+    task = np.concatenate([mine[end_s[mine].argmax(axis=0)] for mine in ranks])
+    copy = np.tile(np.arange(end_s.shape[1]), len(ranks))
+    while len(task):
+        found[task, copy] = True
+        task = before[task, copy]
+        goes_on = task >= 0
+        if not goes_on.all():
+            task, copy = task[goes_on], copy[goes_on]
     return np.asarray(found & (graph.kind == TaskKind.HOST)[:, None])
 
 
@@ -167,6 +163,15 @@ def ranks_of_tasks(graph: ExecutionGraph) -> NDArray[np.int64]:
     """Returns the rank of each task; shape `(tasks,)`."""
     of_stream = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
     return of_stream[graph.stream] if len(of_stream) else np.zeros(0, dtype=np.int64)
+
+
+def tasks_by_rank(graph: ExecutionGraph) -> dict[int, NDArray[np.int64]]:
+    """Returns the tasks of each rank, ranks and tasks ascending; ranks may have none."""
+    rank_of = ranks_of_tasks(graph)
+    order = np.argsort(rank_of, kind="stable")
+    ranks = sorted({stream.rank for stream in graph.streams})
+    ends = np.searchsorted(rank_of[order], ranks, side="right")
+    return dict(zip(ranks, np.split(order, ends[:-1]), strict=True))
 
 
 def covered_s(start_s: NDArray[np.float64], end_s: NDArray[np.float64]) -> float:

@@ -38,13 +38,46 @@ class FoldedRanks(NamedTuple):
 
     Attributes:
         ranks: The graph and the copies that are left.
-        kept: Which copies these are; shape `(kept,)`.
+        kept: Which copies these are, ascending; shape `(kept,)`.
         of_copy: Which of them stands for each copy; shape `(copies,)`.
+        local_size: Copies on a node before any was left out.
     """
 
     ranks: SymmetricRanks
     kept: NDArray[np.int64]
     of_copy: NDArray[np.int64]
+    local_size: int
+
+    @property
+    def stands_for(self) -> NDArray[np.int64]:
+        """How many copies each kept one stands for, itself included; shape `(kept,)`."""
+        return np.bincount(self.of_copy, minlength=len(self.kept))
+
+    @property
+    def representatives(self) -> zip[tuple[int, int]]:
+        """Each copy with the one that stands for it."""
+        return zip(range(len(self.of_copy)), self.kept[self.of_copy].tolist(), strict=True)
+
+    def scope_of(self, task: int) -> SyncScope:
+        """Returns which ranks take part in a collective.
+
+        Args:
+            task: Any member, as a task of the graph of kept copies (:func:`expanded`).
+        """
+        index = self.ranks.graph.collective[task // self.ranks.copies]
+        return self.ranks.scopes[int(index)]
+
+    def task_of_all(self, task: int) -> int:
+        """Returns the number in the graph of all copies of a task of that of kept copies."""
+        own, place = divmod(task, len(self.kept))
+        return own * len(self.of_copy) + int(self.kept[place])
+
+    def met(self, scope: SyncScope, other: int, copy: int) -> int:
+        """Returns whom a copy meets where the one that stands for it meets `other`."""
+        node = (other if scope & SyncScope.ACROSS else copy) // self.local_size
+        return node * self.local_size + (other if scope & SyncScope.NODE else copy) % (
+            self.local_size
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +125,12 @@ class SymmetricRanks:
         ranks = replace(self, node_count=len(nodes), local_size=len(locals_))
         kept = nodes[:, None] * self.local_size + locals_
         of_copy = of_node[:, None] * len(locals_) + of_local
-        return FoldedRanks(ranks, kept.ravel(), of_copy.ravel())
+        return FoldedRanks(ranks, kept.ravel(), of_copy.ravel(), self.local_size)
+
+    def unfolded(self) -> FoldedRanks:
+        """Returns all copies, each of which stands for itself."""
+        every = np.arange(self.copies)
+        return FoldedRanks(self, every, every, self.local_size)
 
     def times_s(
         self, durations_s: NDArray[np.float64]

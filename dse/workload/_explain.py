@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dse.explanation import Explanation, TaskResources
     from dse.graph import ExecutionGraph
+    from dse.simulate import FoldedRanks
     from dse.workload._job import Job
 
 #: Names and values that a time line shows of a task.
@@ -30,6 +31,7 @@ class AttributedGraph:
         groups: What each task is for, such as ``embedding lookups``.
         movable: Tasks whose work could be on another rank; shape `(tasks,)`, or None.
         sizes: Sizes of each task's operator or message, by name.
+        folded: The ranks, where some of them stand for others.
     """
 
     graph: ExecutionGraph
@@ -37,6 +39,7 @@ class AttributedGraph:
     groups: tuple[str, ...]
     movable: NDArray[np.bool_] | None = None
     sizes: tuple[Details, ...] = ()
+    folded: FoldedRanks | None = None
 
 
 def explain_job(job: Job) -> Explanation:
@@ -53,9 +56,13 @@ def explain_job(job: Job) -> Explanation:
         ConfigError: The job is impossible.
     """
     job.check()
-    attributed = job.attributed()
+    attributed = job.distinct()
     found = explain_graph(
-        attributed.graph, attributed.resources, attributed.groups, attributed.movable
+        attributed.graph,
+        attributed.resources,
+        attributed.groups,
+        attributed.movable,
+        attributed.folded,
     )
     ranks = {stream.rank for stream in attributed.graph.streams}
     if len(ranks) == 1 and job.rank_word != "rank":

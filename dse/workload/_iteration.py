@@ -147,7 +147,7 @@ class Iteration:
             path = critical_path(timeline)
             bound_by = self._bound_by(path.tasks, path.seconds)
             return SimulatedStep(timeline.makespan_s, breakdown(timeline), *bound_by)
-        ranks, kept, of_copy = self._folded
+        ranks, kept, of_copy, _ = self._folded
         times_s = ranks.times_s(self.duration_s[:, kept, None])
         start_s, end_s = (times[..., 0] for times in times_s)
         if len({stream.rank for stream in graph.streams}) == 1:
@@ -204,7 +204,7 @@ class Iteration:
             Seconds; shape `(samples,)`. The seed is fixed: uncertainty is a property of the step,
             not of the run.
         """
-        ranks, kept, _ = self._folded
+        ranks, kept, *_ = self._folded
         duration_s = self.duration_s[:, kept]
         limit = _MOST_DURATIONS // max(1, duration_s.size)
         count = max(_FEWEST_SAMPLES, min(_SAMPLES, limit))

@@ -151,6 +151,13 @@ class Job(ABC):
     def attributed(self) -> AttributedGraph:
         """Returns the graph of the step with what each task is for and what takes its time."""
 
+    def distinct(self) -> AttributedGraph:
+        """Returns the same of ranks that differ, for explanations: equal ones once.
+
+        Of workloads that tell which ranks are equal; otherwise all of :meth:`attributed`.
+        """
+        return self.attributed()
+
     def simulated(self) -> SimulatedStep:
         """Returns the time of the step, where each rank's time goes, and what binds it."""
         return self.iteration().run()

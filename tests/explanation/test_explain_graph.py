@@ -17,8 +17,8 @@ from dse.explanation import (
     explain_graph,
 )
 from dse.graph import GraphBuilder, TaskKind
-from dse.simulate import breakdown, simulate
-from tests.simulate.random_graphs import graphs
+from dse.simulate import breakdown, expanded, simulate
+from tests.simulate.random_graphs import graphs, symmetric_ranks
 
 
 def resources_of(graph, overlapped=(), sequential=()):
@@ -247,13 +247,13 @@ def test_paths_and_ranks_add_up(case):
     graph, resources, groups = case
     explained = explain_graph(graph, resources, groups)
     length_s = simulate(graph).makespan_s
-    near = pytest.approx(length_s, rel=1e-9, abs=1e-12)
+    length = pytest.approx(length_s, rel=1e-9, abs=1e-12)
     assert explained.iteration_time_s == length_s
-    assert sum(one.seconds for one in explained.path) == near
-    assert sum(one.seconds for one in explained.tasks) == near
+    assert sum(one.seconds for one in explained.path) == length
+    assert sum(one.seconds for one in explained.tasks) == length
     for rank, parts in zip(explained.ranks, breakdown(simulate(graph)), strict=True):
         whole = rank.compute_s + rank.transfer_s + rank.waiting_s + rank.host_s + rank.idle_s
-        assert whole == near
+        assert whole == length
         assert rank.compute_s == parts.compute_s
         assert rank.transfer_s == pytest.approx(parts.exposed_communication_s, abs=1e-9)
 
@@ -274,3 +274,62 @@ def test_differences_add_up(first, second):
     difference = compare_explanations(explain_graph(*first), explain_graph(*second))
     total_s = sum(step.change_s for step in difference.steps)
     assert total_s == pytest.approx(difference.change_s, rel=1e-9, abs=1e-9)
+
+
+def without_work_of(graph, movable, rank):
+    rank_of = np.array([stream.rank for stream in graph.streams])[graph.stream]
+    duration_s = np.where(movable & (rank_of == rank), 0.0, graph.duration_s)
+    return simulate(graph, duration_s).makespan_s
+
+
+@given(shared_graphs(), st.randoms(use_true_random=False))
+def test_the_gain_of_every_rank_is_that_of_the_graph_without_its_work(case, random):
+    graph, resources, groups = case
+    movable = np.array([random.random() < 0.5 for _ in groups])
+    explained = explain_graph(graph, resources, groups, movable)
+    for one in explained.ranks:
+        shorter_s = without_work_of(graph, movable, one.rank)
+        gain_s = explained.iteration_time_s - shorter_s
+        assert one.gain_without_movable_s == pytest.approx(gain_s, abs=1e-9)
+
+
+def near(value):
+    return pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+@given(symmetric_ranks(), st.integers(1, 2), st.integers(0, 2**32 - 1))
+def test_ranks_that_repeat_others_are_explained_as_if_they_were_there(ranks, different, seed):
+    rng = np.random.default_rng(seed)
+    count = ranks.graph.task_count
+    # Few different durations, so that nodes and local ranks repeat.
+    durations_s = rng.integers(1, 1 + different, (count, ranks.copies)) * 1.0
+    movable, group = rng.random(count) < 0.5, rng.choice(["a", "b"], count)
+
+    def explained(chosen, folded):
+        graph = expanded(chosen, durations_s[:, chosen.kept]).graph
+        copies = len(chosen.kept)
+        resources = resources_of(
+            graph, [(Resource.MEMORY, task, each) for task, each in enumerate(graph.duration_s)]
+        )
+        groups = np.repeat(group, copies).tolist()
+        return explain_graph(graph, resources, groups, np.repeat(movable, copies), folded)
+
+    folded = ranks.folded(durations_s)
+    few, every = explained(folded, folded), explained(ranks.unfolded(), None)
+    assert few.iteration_time_s == every.iteration_time_s
+    assert [(one.task, one.rank) for one in few.tasks] == [
+        (one.task, one.rank) for one in every.tasks
+    ]
+    assert (few.imbalance is None) == (every.imbalance is None)
+    if few.imbalance and every.imbalance:
+        assert few.imbalance.most_loaded_rank == every.imbalance.most_loaded_rank
+        assert few.imbalance.mean_s == near(every.imbalance.mean_s)
+        assert few.imbalance.gain_if_even_s == near(every.imbalance.gain_if_even_s)
+    for mine, expected in zip(few.ranks, every.ranks, strict=True):
+        assert mine.rank == expected.rank
+        for part in ("compute_s", "transfer_s", "waiting_s", "host_s", "idle_s", "movable_s"):
+            assert getattr(mine, part) == near(getattr(expected, part))
+        assert mine.gain_without_movable_s == near(expected.gain_without_movable_s)
+        assert [(one.rank, one.times) for one in mine.waited_for] == [
+            (one.rank, one.times) for one in expected.waited_for
+        ]

@@ -16,9 +16,12 @@ from dse.simulate import (
     breakdown,
     breakdown_of_copies,
     critical_path,
+    expanded,
     path_over_copies,
     simulate,
+    timeline_of_copies,
 )
+from tests.simulate.random_graphs import symmetric_ranks
 
 
 def members_of(scope: SyncScope, node_count: int, local_size: int) -> list[list[int]]:
@@ -55,28 +58,6 @@ def everyone(ranks: SymmetricRanks, durations_s):
     return builder.build()
 
 
-@st.composite
-def symmetric_ranks(draw):
-    builder = GraphBuilder()
-    streams = [
-        builder.add_stream(0, f"stream {stream}") for stream in range(draw(st.integers(1, 3)))
-    ]
-    scopes = []
-    kinds = (TaskKind.COMPUTE, TaskKind.HOST, TaskKind.COPY)
-    for task in range(draw(st.integers(0, 20))):
-        after = draw(st.lists(st.integers(0, task - 1), max_size=3)) if task else []
-        stream, seconds = draw(st.sampled_from(streams)), draw(st.floats(0, 10))
-        if draw(st.booleans()):
-            builder.add_task("t", draw(st.sampled_from(kinds)), stream, seconds, after)
-        else:
-            builder.add_collective(
-                [builder.add_task("m", TaskKind.COLLECTIVE, stream, seconds, after)]
-            )
-            scopes.append(draw(st.sampled_from(list(SyncScope))))
-    sizes = draw(st.sampled_from([(1, 1), (1, 3), (3, 1), (2, 2), (2, 3)]))
-    return SymmetricRanks(builder.build(), *sizes, tuple(scopes))
-
-
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))
 def test_one_copy_describes_when_the_tasks_of_all_copies_run(ranks, seed):
     rng = np.random.default_rng(seed)
@@ -102,7 +83,7 @@ def test_equal_copies_held_once_have_the_times_of_all(ranks, different, seed):
     rng = np.random.default_rng(seed)
     # Few different durations, so that nodes and local ranks repeat.
     durations_s = rng.integers(1, 1 + different, (ranks.graph.task_count, ranks.copies)) * 1.0
-    folded, kept, of_copy = ranks.folded(durations_s)
+    folded, kept, of_copy, _ = ranks.folded(durations_s)
     assert folded.copies == len(kept) <= ranks.copies
     assert (durations_s[:, kept][:, of_copy] == durations_s).all()
     for few, all_of_them in zip(
@@ -113,6 +94,25 @@ def test_equal_copies_held_once_have_the_times_of_all(ranks, different, seed):
         assert few[:, of_copy].tolist() == all_of_them.tolist()
     if different == 1:
         assert len(kept) == 1
+
+
+@given(symmetric_ranks(), st.integers(0, 2**32 - 1))
+def test_the_graph_of_all_copies_is_the_one_that_is_built_task_by_task(ranks, seed):
+    durations_s = np.random.default_rng(seed).random((ranks.graph.task_count, ranks.copies)) * 5
+    graph, scopes = expanded(ranks.unfolded(), durations_s)
+    built = everyone(ranks, durations_s)
+    for name in ("streams", "names"):
+        assert getattr(graph, name) == getattr(built, name)
+    for name in ("kind", "stream", "duration_s", "dependency_offsets", "dependency_tasks"):
+        np.testing.assert_array_equal(getattr(graph, name), getattr(built, name))
+        assert getattr(graph, name).dtype == getattr(built, name).dtype
+    np.testing.assert_array_equal(graph.collective, built.collective)
+    assert len(scopes) == built.collective.max(initial=-1) + 1
+    timeline = timeline_of_copies(ranks, graph, durations_s)
+    expected = simulate(built)
+    np.testing.assert_allclose(timeline.ready_s, expected.ready_s, atol=1e-12)
+    np.testing.assert_allclose(timeline.start_s, expected.start_s, atol=1e-12)
+    np.testing.assert_allclose(timeline.end_s, expected.end_s, atol=1e-12)
 
 
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))

@@ -174,7 +174,8 @@ def shard_command(
             typer.echo(f"infeasible: {visible(text)}", err=True)
         raise typer.Exit(ExitCode.FAILED) from None
     job = opened.job.with_plan(solution.plan, solution.planner)
-    prediction, explanation = predict_job(job, opened.quote), explain_job(job)
+    with progress(f"explaining {name} on {world_size:,} ranks"):
+        prediction, explanation = predict_job(job, opened.quote), explain_job(job)
     plan_text = plan_to_json(solution.plan, name)
     if out is not None:
         write_atomically(out, plan_text)

@@ -406,6 +406,10 @@ class DlrmJob(Job):
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""
         return attributed_plan(self.scorer, self._decided())
 
+    def distinct(self) -> AttributedGraph:
+        """Returns the same without nodes, and local ranks, that repeat others."""
+        return attributed_plan(self.scorer, self._decided(), folded=True)
+
 
 @lru_cache(maxsize=256)
 def _groups(names: tuple[str, ...]) -> NDArray[np.int64]:

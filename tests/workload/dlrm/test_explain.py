@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse.explanation import ROW, Resource, compare_explanations
+from dse.explanation import ROW, Resource, compare_explanations, explain_graph
 from dse.graph import TaskKind
 from dse.machine import PeakRates
 from dse.machine.collectives import CollectiveOp, collective_time_s
@@ -91,6 +91,22 @@ def test_resources_fit_the_kind_of_task(name):
             assert kinds <= {TaskKind.HOST}
         else:
             assert kinds <= {TaskKind.COMPUTE, TaskKind.COPY}
+
+
+@pytest.mark.parametrize("name", ["one node", "two nodes", "on the host"])
+def test_equal_ranks_are_explained_once_as_all_of_them_are(name):
+    _, _, explanation = explained(CASES[name])
+    cluster = CASES[name].cluster
+    plan = make_plan(cluster.world_size, cluster.local_size, TYPES)
+    every = DlrmJob.scored(PlanScorer(CASES[name]), plan).attributed()
+    expected = explain_graph(every.graph, every.resources, every.groups, every.movable)
+    assert explanation.sentence == expected.sentence
+    assert [one.task for one in explanation.tasks] == [one.task for one in expected.tasks]
+    assert len(explanation.ranks) == cluster.world_size
+    for mine, other in zip(explanation.ranks, expected.ranks, strict=True):
+        assert mine.movable_s == other.movable_s
+        assert mine.gain_without_movable_s == other.gain_without_movable_s
+        assert [one.rank for one in mine.waited_for] == [one.rank for one in other.waited_for]
 
 
 def test_loading_is_the_loader_and_the_step_the_host():

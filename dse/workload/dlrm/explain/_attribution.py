@@ -44,7 +44,9 @@ _EMBEDDING = (
 _DISPATCHES = ("launch ", "handle ")
 
 
-def attributed_plan(scorer: PlanScorer, plan: ShardingPlan) -> AttributedGraph:
+def attributed_plan(
+    scorer: PlanScorer, plan: ShardingPlan, *, folded: bool = False
+) -> AttributedGraph:
     """Returns the graph of a plan with what each task is for and what takes its time.
 
     Lookups and updates of tables could be on other ranks.
@@ -52,15 +54,19 @@ def attributed_plan(scorer: PlanScorer, plan: ShardingPlan) -> AttributedGraph:
     Args:
         scorer: The performance model of the problem.
         plan: A plan that has been checked against model and cluster.
+        folded: Whether to leave out ranks that repeat others, and sizes.
     """
-    layout = scorer.layout_graph(plan)
+    filled = scorer.filled(plan)
+    ranks = filled.folded() if folded else None
+    layout = filled.expanded(ranks)
     graph = layout.graph
     return AttributedGraph(
         graph,
         plan_resources(scorer, plan, layout),
         operator_groups(graph.names, tuple(graph.kind.tolist())),
         layout.duration_class == DurationClass.EMBEDDING,
-        task_sizes(scorer, plan, layout),
+        () if folded else task_sizes(scorer, plan, layout),
+        ranks,
     )
 
 

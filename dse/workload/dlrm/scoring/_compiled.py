@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.simulate import CompiledGraph, SymmetricRanks
+from dse.simulate import CompiledGraph, SymmetricRanks, expanded
 from dse.workload.dlrm.iteration._layout import build_layout
 from dse.workload.dlrm.iteration._operators import bottom_on_first_rank
 from dse.workload.dlrm.program._wire import WireFormats
-from dse.workload.dlrm.scoring._slots import EQUAL_SLOTS
+from dse.workload.dlrm.scoring._slots import EQUAL_SLOTS, LayoutGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dse.simulate import FoldedRanks
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 
 #: Compiled layouts that are kept, a few kilobytes each; bounds memory.
@@ -45,6 +45,38 @@ class FilledIteration:
     ranks: SymmetricRanks
     duration_s: NDArray[np.float64]
     spread: NDArray[np.float64]
+
+    @property
+    def _alike(self) -> bool:
+        return len({stream.rank for stream in self.layout.graph.streams}) == 1
+
+    def folded(self) -> FoldedRanks | None:
+        """Returns the ranks without those that repeat others; None where these are not alike."""
+        return self.ranks.folded(self.duration_s) if self._alike else None
+
+    def expanded(self, folded: FoldedRanks | None = None) -> LayoutGraph:
+        """Returns the graph of all ranks.
+
+        Args:
+            folded: Only of those that are kept.
+        """
+        layout, spread = self.layout, self.spread
+        if not self._alike:
+            graph = layout.graph.with_durations(self.duration_s[:, 0])
+            return replace(layout, graph=graph, spread=spread)
+        chosen = self.ranks.unfolded() if folded is None else folded
+        kept = chosen.kept
+        graph, scopes = expanded(chosen, self.duration_s[:, kept])
+        slots = layout.slot_task[:, None] * len(kept) + np.arange(len(kept))
+        return LayoutGraph(
+            graph=graph,
+            slot_task=slots.ravel(),
+            slot_kind=np.repeat(layout.slot_kind, len(kept)),
+            slot_rank=np.tile(kept, len(layout.slot_kind)),
+            duration_class=np.repeat(layout.duration_class, len(kept)),
+            spread=np.repeat(spread, len(kept)),
+            scopes=scopes,
+        )
 
 
 def compile_layout(problem: DlrmProblem, layout: int) -> CompiledLayout:

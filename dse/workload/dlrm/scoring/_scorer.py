@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.graph import ExecutionGraph
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.scoring._slots import LayoutGraph
@@ -98,7 +97,6 @@ class PlanScorer:
         self.placements = Placements(problem)
         self.memory = MemoryModel.of(problem)
         self._compiled: dict[int, CompiledLayout] = {}
-        self._layouts: dict[int, LayoutGraph] = {}
 
     def score(self, plans: Sequence[ShardingPlan]) -> PlanScores:
         """Scores plans that have been checked against the model and the cluster."""
@@ -248,19 +246,8 @@ class PlanScorer:
         return float(work_s.max()), float(exchange_s.max())
 
     def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
-        """Returns the plan's graph with its own durations and their spreads filled in."""
-        options = self.placements.options_of(plan)[None, :]
-        layout = int(self.placements.layouts(options)[0])
-        if layout not in self._layouts:
-            self._layouts[layout] = build_layout(self.problem, layout)
-        empty = self._layouts[layout]
-        slots, spreads = self._slots_and_spreads(layout, options)
-        filled = empty.graph.duration_s.copy()
-        filled[empty.slot_task] = slots[empty.slot_kind, empty.slot_rank, 0]
-        graph: ExecutionGraph = replace(empty.graph, duration_s=filled)
-        spread = empty.spread.copy()
-        spread[empty.slot_task] = spreads[empty.slot_kind]
-        return replace(empty, graph=graph, spread=spread)
+        """Returns the graph of all ranks with the plan's durations and their spreads."""
+        return self.filled(plan).expanded()
 
     def filled(self, plan: ShardingPlan) -> FilledIteration:
         """Returns the plan's iteration with one rank for all where ranks do the same."""
