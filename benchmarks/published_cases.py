@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from published_plans import first_gpu_free_plan, memory_balanced_plan, one_rank_plan
+from published_plans import (
+    by_rank,
+    first_gpu_free_plan,
+    lookup_balanced_plan,
+    memory_balanced_plan,
+    one_rank_plan,
+)
 from scipy.stats import kendalltau
 
 from dse.errors import DseError
-from dse.machine import Precision
+from dse.machine import LinkKind, Precision
 from dse.machine.platforms import Platform, load_platform
 from dse.model import load_dlrm
-from dse.sharding import ShardingType
+from dse.sharding import ShardingType, check_plan
 from dse.workload import find_program, predict_job
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, make_problem
 from dse.workload.dlrm.solver import solve
@@ -153,7 +159,11 @@ def evaluation_share(row: pd.Series) -> float:
 def cluster_of(row: pd.Series) -> Cluster:
     """Returns the machines of a case: the device's platform, with the nodes that are stated."""
     world_size, nodes = int(row["gpus"]), max(1, int(row.get("nodes", 1) or 1))
-    cluster = platform_of(str(row["gpu"])).cluster(world_size)
+    platform = platform_of(str(row["gpu"]))
+    inside = str(row.get("interconnect", "")).partition("|")[0].strip().lower()
+    # Cards that are said to exchange over PCIe have no bridges.
+    only_pcie = inside.startswith("pcie") and platform.links[0].kind is LinkKind.NVLINK_PAIRS
+    cluster = platform.cluster(world_size, link="pcie" if only_pcie else "")
     stated = -(-world_size // nodes)
     if nodes > 1 or stated > cluster.devices_per_node:
         cluster = replace(cluster, devices_per_node=stated)
@@ -187,20 +197,41 @@ def _cards(interconnect: str) -> re.Match[str] | None:
 _HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
 
 
-def plan_of(scorer: PlanScorer, program: str) -> ShardingPlan:
+#: Tables below which size the submissions of DLRM-DCNv2 copy to all ranks, with their optimizer
+#: state (`DP_SHARDING_THRESHOLD`): on one node, and on several. Those of v3.0 do not say, and copy
+#: none.
+_COPIED_BELOW_BYTES = (8e6, 12.5e6)
+_COPIES_NOTHING = "v3.0"
+
+
+def plan_of(scorer: PlanScorer, program: str, case: str = "") -> ShardingPlan:
     """Returns the plan that the program makes, or the solver's where its rule is not known.
 
     The solver's serves as well where the program's plan does not fit the devices.
+
+    Args:
+        scorer: The performance model of the case.
+        program: Its training program.
+        case: Its name, which tells MLPerf's rounds.
     """
-    model, ranks = scorer.problem.model, scorer.problem.cluster.world_size
+    model, cluster = scorer.problem.model, scorer.problem.cluster
+    ranks = cluster.world_size
     if ranks == 1:
         return one_rank_plan(model)
-    own = {
-        "deeplearningexamples": first_gpu_free_plan,
-        "distributed_embeddings": memory_balanced_plan,
-    }.get(program)
-    if own is not None:
-        plan = own(model, ranks)
+    plan = None
+    if program == "deeplearningexamples":
+        plan = first_gpu_free_plan(model, ranks)
+    elif program == "distributed_embeddings":
+        plan = memory_balanced_plan(model, ranks)
+    elif program == "hugectr":
+        copied_below = _COPIED_BELOW_BYTES[not by_rank(cluster)]
+        if _COPIES_NOTHING in case:
+            copied_below = 0.0
+        plan = lookup_balanced_plan(model, cluster, copied_below)
+    if plan is not None:
+        tables = model.tables
+        local = cluster.devices_per_domain
+        plan = check_plan(plan, tables, ranks, local, rows_on_some=program == "hugectr")
         if scorer.score([plan]).fits[0]:
             return plan
     allowed = set(ShardingType)
@@ -261,7 +292,7 @@ def job_of(row: pd.Series) -> DlrmJob:
     software = replace(software, hot_rows=software.hot_rows and replicates)
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
-    return job.with_plan(plan_of(job.scorer, program))
+    return job.with_plan(plan_of(job.scorer, program, str(row["case"])))
 
 
 def predict_case(row: pd.Series) -> CaseResult:

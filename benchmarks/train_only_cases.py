@@ -198,7 +198,8 @@ def _predicted(
         evaluation_measured_s=float(row["eval_ms"] or math.nan) / 1e3,
         note=row["note"],
     )
-    setting = (program, row["gpu"], gpus, nodes, as_case["interconnect"], row["global_batch"])
+    setting = tuple(row[key] for key in ("round", "gpu", "interconnect", "global_batch"))
+    setting = (*setting, program, gpus, nodes, row["network"])
     try:
         if not row["gpu"]:
             raise ConfigError("the submission names no GPU")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import importlib
 import sys
 
@@ -11,7 +12,7 @@ from dse.model import load_dlrm
 from dse.sharding import ShardingType
 from dse.workload import find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer
-from tests.conftest import ROOT, make_model, make_table
+from tests.conftest import ROOT, make_cluster, make_model, make_table
 
 pd = pytest.importorskip("pandas")
 
@@ -112,6 +113,47 @@ def test_memory_balanced_plans_deal_slices_back_and_forth(plans):
     # 2.56 G values are more than 1.28 Gi and cut in two.
     assert cut.tables[0].sharding_type is ShardingType.COLUMN_WISE
     assert cut.tables[0].ranks == (0, 1)
+
+
+def test_hugectrs_planner_splits_the_tables_with_most_lookups(plans):
+    tables = (
+        make_table("small", rows=100, dim=8, pooling=50),
+        make_table("hot", rows=1000, dim=8, pooling=16),
+        make_table("b", rows=1000, dim=8, pooling=3),
+        make_table("c", rows=1000, dim=8, pooling=2),
+    )
+    # Memory is four times as fast as links, so that a shard counts as much as a lookup.
+    cluster = make_cluster(4)
+    link = replace(
+        cluster.link, bandwidth_bytes_per_s=cluster.device.memory_bandwidth_bytes_per_s / 4
+    )
+    cluster = replace(cluster, link=link)
+    plan = plans.lookup_balanced_plan(make_model(tables), cluster, 8 * 8 * 1000)
+    placed = {table.table: (table.sharding_type, table.ranks) for table in plan.tables}
+    assert placed["small"] == (ShardingType.DATA_PARALLEL, (0, 1, 2, 3))
+    # Work of the busiest rank: 17 with `hot` whole, 9 in halves and in quarters (with `b` beside
+    # one), 8 with `b` in halves as well, 7.5 with `c`, and 8.75 with `b` in quarters.
+    assert placed["hot"] == (ShardingType.ROW_WISE, (0, 1, 2, 3))
+    assert placed["b"] == (ShardingType.ROW_WISE, (0, 1))
+    assert placed["c"] == (ShardingType.ROW_WISE, (2, 3))
+
+
+def test_hugectr_deals_tables_out_to_nodes_where_there_are_several(plans):
+    tables = tuple(make_table(f"t{index}", pooling=4 - index) for index in range(3))
+    plan = plans.lookup_balanced_plan(make_model(tables), make_cluster(4, 2), 0.0)
+    assert {table.sharding_type for table in plan.tables} == {ShardingType.TABLE_ROW_WISE}
+    assert [table.ranks for table in plan.tables] == [(0, 1), (2, 3), (2, 3)]
+
+
+def test_rounds_that_copy_small_tables(published):
+    job = published.job_of(row(case="MLPerf v3.1 somebody", model="mlperf_dlrm_dcnv2"))
+    before = published.job_of(row(case="MLPerf v3.0 somebody", model="mlperf_dlrm_dcnv2"))
+    copied = [
+        sum(table.sharding_type is ShardingType.DATA_PARALLEL for table in found.plan.tables)
+        for found in (before, job)
+    ]
+    # Below 8 MB with state are 13 of 26.
+    assert copied == [0, 13]
 
 
 def test_a_plan_that_does_not_fit_is_left_for_the_solvers(published):

@@ -18,7 +18,12 @@ _MAX_NAMES_SHOWN = 5
 
 
 def check_plan(
-    plan: ShardingPlan, tables: Sequence[EmbeddingTable], world_size: int, devices_per_node: int
+    plan: ShardingPlan,
+    tables: Sequence[EmbeddingTable],
+    world_size: int,
+    devices_per_node: int,
+    *,
+    rows_on_some: bool = False,
 ) -> ShardingPlan:
     """Checks a plan and returns it with its tables in the model's order.
 
@@ -27,6 +32,8 @@ def check_plan(
         tables: The model's tables.
         world_size: Ranks of the cluster.
         devices_per_node: Ranks of a full node.
+        rows_on_some: Whether rows may be cut over some ranks (row-wise) or some nodes
+            (table-row-wise), which TorchRec does not have.
 
     Raises:
         PlanError: The plan is for another world size or another model, or a placement is
@@ -42,7 +49,9 @@ def check_plan(
         by_name = {placement.table: placement for placement in plan.tables}
         ordered = tuple(by_name[table.name] for table in tables)
         for placement, table in zip(ordered, tables, strict=True):
-            problems += _placement_problems(placement, table, world_size, devices_per_node)
+            problems += _placement_problems(
+                placement, table, world_size, devices_per_node, rows_on_some
+            )
     if problems:
         raise PlanError("; ".join(problems))
     return type(plan)(world_size, ordered)
@@ -75,7 +84,11 @@ def _some(names: list[str]) -> str:
 
 
 def _placement_problems(
-    plan: TablePlan, table: EmbeddingTable, world_size: int, devices_per_node: int
+    plan: TablePlan,
+    table: EmbeddingTable,
+    world_size: int,
+    devices_per_node: int,
+    rows_on_some: bool,
 ) -> list[str]:
     where = f"table `{plan.table}` ({plan.sharding_type.value})"
     outside = [rank for rank in plan.ranks if not 0 <= rank < world_size]
@@ -87,7 +100,9 @@ def _placement_problems(
             f"{where}: its lookups are not pooled, so there are no sums that stay on a node; use "
             f"`{other.value}`"
         )
-    expected = _expected_ranks(plan, table, world_size, devices_per_node)
+    expected = ""
+    if not (rows_on_some and _on_some(plan, min(world_size, devices_per_node))):
+        expected = _expected_ranks(plan, table, world_size, devices_per_node)
     if expected:
         problems.append(f"{where}: {expected}, found {_shorten(plan.ranks)}")
     return problems
@@ -120,6 +135,16 @@ def _hot_row_problems(plan: TablePlan, table: EmbeddingTable, where: str) -> lis
             "`data_parallel`"
         ]
     return []
+
+
+def _on_some(plan: TablePlan, local_size: int) -> bool:
+    """Returns whether rows are cut over several ranks, or over whole nodes."""
+    ranks = plan.ranks
+    different = len(set(ranks)) == len(ranks) > 1
+    if plan.sharding_type is ShardingType.TABLE_ROW_WISE:
+        nodes = {rank // local_size for rank in ranks}
+        return different and len(ranks) == local_size * len(nodes)
+    return different and plan.sharding_type is ShardingType.ROW_WISE
 
 
 def _shorten(ranks: tuple[int, ...]) -> str:

@@ -64,7 +64,8 @@ class TablePlan:
         ranks: Ranks of the shards. Table-wise: one rank. Column-wise and table-column-wise: one
             rank per column shard (a rank may hold several). Row-wise and data-parallel: all
             ranks. Table-row-wise: all ranks of one node. Grid: for each column shard in turn,
-            all ranks of its node.
+            all ranks of its node. Under programs that cut rows over some ranks, row-wise may
+            have any several ranks, and table-row-wise all ranks of several nodes.
         compute_kernel: Kernel family.
         cache_load_factor: For `fused_uvm_caching`, the share of the rows that the device caches;
             `DEFAULT_CACHE_LOAD_FACTOR` when None.

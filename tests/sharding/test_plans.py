@@ -93,6 +93,29 @@ def test_impossible_plans_are_named(placement, words):
         check_plan(plan(placement), TABLES, 4, 2)
 
 
+@pytest.mark.parametrize(
+    ("placement", "possible"),
+    [
+        (TablePlan("a", RW, (1, 2)), True),
+        (TablePlan("a", RW, (1, 1)), False),
+        (TablePlan("a", RW, (1,)), False),
+        (TablePlan("a", TWRW, (0, 1, 4, 5)), True),
+        (TablePlan("a", TWRW, (0, 1, 4)), False),
+        (TablePlan("a", TWRW, (0, 2, 4, 5)), False),
+        (TablePlan("a", DP, (0, 1)), False),
+    ],
+)
+def test_rows_over_some_ranks_or_nodes(placement, possible):
+    made = plan(placement, 6)
+    with pytest.raises(PlanError):
+        check_plan(made, TABLES, 6, 2)
+    if possible:
+        assert check_plan(made, TABLES, 6, 2, rows_on_some=True) == made
+        return
+    with pytest.raises(PlanError):
+        check_plan(made, TABLES, 6, 2, rows_on_some=True)
+
+
 def test_a_plan_for_another_size_is_refused():
     with pytest.raises(PlanError, match="for 4 ranks but the cluster has 8"):
         check_plan(plan(TablePlan("a", TW, (0,))), TABLES, 8, 8)

@@ -121,7 +121,11 @@ class DlrmJob(Job):
         """
         problem, cluster = self.problem, self.problem.cluster
         checked = check_plan(
-            plan, problem.model.tables, cluster.world_size, cluster.devices_per_domain
+            plan,
+            problem.model.tables,
+            cluster.world_size,
+            cluster.devices_per_domain,
+            rows_on_some=problem.software.rows_on_some,
         )
         return self._with(checked, planner)
 

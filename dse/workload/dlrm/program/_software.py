@@ -108,6 +108,8 @@ class DlrmRuntime:
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
+        rows_on_some: Whether plans may cut the rows of a table over some ranks or some nodes only,
+            whose partial sums are exchanged like pooled vectors and added up where they arrive.
         spread: Standard deviation of the logarithm of actual over predicted iteration time that is
             left when every single model is right: what the description of a program leaves out.
     """
@@ -137,6 +139,7 @@ class DlrmRuntime:
     overlap_evaluation: bool = False
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
+    rows_on_some: bool = False
     spread: float = 0.0
 
 

@@ -19,9 +19,11 @@ class ExchangeGroup(IntEnum):
     """Tables that share a lookup kernel and an exchange pattern.
 
     POOLED: whole rows on one rank, pooled vectors by all-to-all (table-, column-wise); also
-        vectors of single lookups, wherever their rows are.
+        vectors of single lookups, wherever their rows are, and partial sums of rows over some
+        ranks (row-wise on fewer ranks than all).
     ROW: rows over all ranks, partial sums by reduce-scatter (row-wise).
-    NODE: rows over a node, reduce-scatter inside and all-to-all between (table-row-wise, grid).
+    NODE: rows over a node or several, reduce-scatter inside and all-to-all between
+        (table-row-wise, grid).
     REPLICATED: a copy on every rank, gradients by all-reduce (data-parallel, and hot rows of other
         tables, which are in two groups).
     """
@@ -43,17 +45,22 @@ _GROUP_OF_TYPE = {
 }
 
 
-def exchange_group(sharding_type: ShardingType, *, pooled: bool = True) -> ExchangeGroup:
+def exchange_group(
+    sharding_type: ShardingType, *, pooled: bool = True, on_all: bool = True
+) -> ExchangeGroup:
     """Returns the exchange group of tables that are sharded in this way.
 
-    Vectors of single lookups are not summed, so whichever rank has a row sends it by all-to-all.
+    Vectors of single lookups are not summed, so whichever rank has a row sends it by all-to-all;
+    and so do some ranks that have the rows of a table, with their partial sums.
 
     Args:
         sharding_type: How a table is cut.
         pooled: Whether its vectors are sums over bags.
+        on_all: Whether all ranks have a shard of it.
     """
     group = _GROUP_OF_TYPE[sharding_type]
-    return group if pooled or group is ExchangeGroup.REPLICATED else ExchangeGroup.POOLED
+    summed = pooled and (on_all or group is not ExchangeGroup.ROW)
+    return group if summed or group is ExchangeGroup.REPLICATED else ExchangeGroup.POOLED
 
 
 class GroupFeature(IntEnum):

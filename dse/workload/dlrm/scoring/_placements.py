@@ -92,8 +92,9 @@ class Placements:
             return found
         problem = self._problem
         table = problem.model.tables[table_index]
-        group = exchange_group(plan.sharding_type, pooled=table.pooled)
-        blocks = self._blocks(table_index, plan.sharding_type, hot_rows)
+        on_all = len(plan.ranks) == problem.cluster.world_size
+        group = exchange_group(plan.sharding_type, pooled=table.pooled, on_all=on_all)
+        blocks = self._blocks(table_index, _row_blocks(plan, problem), hot_rows)
         classes = self._shard_classes(
             table_index,
             group,
@@ -143,7 +144,7 @@ class Placements:
         """
         problem = self._problem
         group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
-        blocks = self._blocks(table_index, kind, hot_rows)
+        blocks = self._blocks(table_index, _row_divisor(kind, problem), hot_rows)
         self._host_columns |= cached_share is not None
         widths = column_widths(problem.model.tables[table_index].dim, parts)
         classes = [
@@ -276,11 +277,8 @@ class Placements:
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
-    def _blocks(
-        self, table_index: int, kind: ShardingType, hot_rows: int
-    ) -> tuple[RowBlock | None, ...]:
+    def _blocks(self, table_index: int, count: int, hot_rows: int) -> tuple[RowBlock | None, ...]:
         """Returns the blocks of rows that a table is cut into; None alone if it is not."""
-        count = _row_divisor(kind, self._problem)
         if count == 1:
             return (None,)
         table = cold_part(self._problem.model.tables[table_index], hot_rows)
@@ -392,8 +390,15 @@ class _Arrays:
         )
 
 
+def _row_blocks(plan: TablePlan, problem: DlrmProblem) -> int:
+    """Blocks that the rows of a placement are cut into: some ranks or nodes may have them."""
+    if plan.sharding_type in (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE):
+        return len(plan.ranks)
+    return _row_divisor(plan.sharding_type, problem)
+
+
 def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
-    """Blocks that the rows are cut into."""
+    """Blocks that the rows are cut into where all ranks, or those of one node, have them."""
     if kind is ShardingType.ROW_WISE:
         return problem.cluster.world_size
     if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from dse.errors import PlanError
 from dse.machine import Precision
 from dse.machine.collectives import Group, collective_time_s
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
@@ -23,8 +24,14 @@ from dse.workload.dlrm import (
     slot_durations_s,
 )
 from dse.workload.dlrm.iteration._operators import dense_buckets
-from dse.workload.dlrm.scoring._features import FEATURE_COUNT, GroupFeature, group_column
-from tests.conftest import make_cluster, make_model
+from dse.workload.dlrm.scoring._features import (
+    FEATURE_COUNT,
+    GroupFeature,
+    RankFeature,
+    group_column,
+    rank_column,
+)
+from tests.conftest import make_cluster, make_model, make_table
 
 NODES, LOCAL, BATCH = 3, 4, 12_000
 TWO_STEPS = DlrmRuntime(hierarchical_exchange=True)
@@ -144,6 +151,52 @@ def planned(software: DlrmRuntime) -> DlrmJob:
         for rank, table in enumerate(given.model.tables)
     )
     return DlrmJob(given).with_plan(ShardingPlan(given.cluster.world_size, tables))
+
+
+def one_table(kind: ShardingType, ranks: tuple[int, ...]) -> DlrmJob:
+    """The job of a single table in a program that cuts rows over some ranks."""
+    software = replace(TWO_STEPS, rows_on_some=True)
+    table = make_table("a", rows=120_000, pooling=12)
+    given = replace(problem(software=software), model=make_model((table,)))
+    placement = TablePlan("a", kind, ranks)
+    return DlrmJob(given).with_plan(ShardingPlan(NODES * LOCAL, (placement,)))
+
+
+def features_of(job: DlrmJob) -> np.ndarray:
+    placements = job.scorer.placements
+    return placements.features(placements.options_of(job.plan)[None])[..., 0]
+
+
+def test_rows_over_some_ranks_are_looked_up_in_parts_and_sent_as_whole_vectors():
+    whole = features_of(one_table(ShardingType.TABLE_WISE, (1,)))
+    parts = features_of(one_table(ShardingType.ROW_WISE, (1, 5, 6)))
+    for feature, share in ((RankFeature.WEIGHTS, 1 / 3), (RankFeature.POOLED_OUTPUT, 1.0)):
+        column = rank_column(feature)
+        assert parts[column, [1, 5, 6]] == pytest.approx(share * whole[column, 1])
+        assert not np.delete(parts[column], [1, 5, 6]).any()
+    exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
+    assert parts[exchanged].sum() == 3 * whole[exchanged].sum()
+    work = group_column(ExchangeGroup.POOLED, GroupFeature.BACKWARD_MEMORY)
+    assert parts[work, 1] < 0.5 * whole[work, 1]
+
+
+def test_rows_over_some_nodes_are_summed_inside_each():
+    one, two = (
+        features_of(one_table(ShardingType.TABLE_ROW_WISE, ranks))
+        for ranks in ((0, 1, 2, 3), (0, 1, 2, 3, 8, 9, 10, 11))
+    )
+    exchanged = group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)
+    assert two[exchanged, 0] == two[exchanged, 8] == one[exchanged, 0]
+    assert not two[exchanged, 4:8].any()
+    weights = rank_column(RankFeature.WEIGHTS)
+    assert two[weights, :4] == pytest.approx(one[weights, :4] / 2)
+
+
+def test_programs_that_cut_rows_over_all_ranks_refuse_some():
+    job = one_table(ShardingType.ROW_WISE, (1, 5))
+    other = DlrmJob(replace(job.problem, software=TWO_STEPS))
+    with pytest.raises(PlanError):
+        other.with_plan(job.plan)
 
 
 def test_an_evaluation_is_forward_passes_and_a_time_for_each_sample():
