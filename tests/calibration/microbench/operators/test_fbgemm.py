@@ -29,5 +29,5 @@ def broken(monkeypatch, tmp_path):
 @pytest.mark.parametrize("op", ["fbgemm_forward", "fbgemm_backward"])
 def test_a_package_that_does_not_load_refuses_the_point(broken, op):
     # Sessions skip a point on this error and keep its words.
-    with pytest.raises(RuntimeError, match="libfbgemm.so: undefined symbol"):
+    with pytest.raises(RuntimeError, match="undefined symbol"):
         make_kernel(op, BAG, Precision.FP32, "cpu", np.random.default_rng(0))
