@@ -97,11 +97,14 @@ def collective_model_rows(data: Path) -> Iterator[AccuracyRow]:
     for system, (_, name) in SYSTEMS.items():
         samples = read_system(data, system)
         newest = newest_version(samples)
+        platform = load_platform(name)
+        link = replace(platform.links[0], calibrations=())
         for nccl in sorted(set(samples.nccl.tolist()), key=version_parts, reverse=True):
             chosen = samples.select(samples.nccl == nccl)
-            yield from size_rows(f"{system}, NCCL {nccl}", chosen, simple=nccl == newest)
-        yield from extrapolation_rows(load_platform(name), system, samples, newest)
-        yield from larger_rows(system, samples.select(samples.nccl == newest))
+            device = f"{system}, NCCL {nccl}"
+            yield from size_rows(device, chosen, link, simple=nccl == newest)
+        yield from extrapolation_rows(platform, system, samples, newest)
+        yield from larger_rows(system, samples.select(samples.nccl == newest), link)
     yield from between_rank_rows(data)
 
 
@@ -121,7 +124,9 @@ def newest_version(samples: CollectiveSamples) -> str:
     return max(samples.nccl.tolist(), key=version_parts)
 
 
-def size_rows(device: str, samples: CollectiveSamples, *, simple: bool) -> Iterator[AccuracyRow]:
+def size_rows(
+    device: str, samples: CollectiveSamples, link: LinkSpec, *, simple: bool
+) -> Iterator[AccuracyRow]:
     """Yields the errors on left-out sizes: the odd-indexed ones, then the even-indexed ones.
 
     Of the even ones the ends of the range are left out, as nothing lies beyond them.
@@ -129,6 +134,7 @@ def size_rows(device: str, samples: CollectiveSamples, *, simple: bool) -> Itera
     Args:
         device: Name for the rows.
         samples: Measurements of one version.
+        link: The interconnect, without calibrations.
         simple: Whether simpler models are fitted to the same points, too.
     """
     odd = np.zeros(len(samples), dtype=np.bool_)
@@ -138,7 +144,7 @@ def size_rows(device: str, samples: CollectiveSamples, *, simple: bool) -> Itera
         odd[rows] = held_out_sizes(size)
         seen = size[odd[rows]]
         inner[rows] = ~odd[rows] & (size > seen.min()) & (size < seen.max())
-    yield _row("collectives", device, "dse", _held_out(samples, odd, odd))
+    yield _row("collectives", device, "dse", _held_out(samples, link, odd, odd))
     if simple:
         for model, form in _SIMPLE.items():
             parts = []
@@ -149,17 +155,19 @@ def size_rows(device: str, samples: CollectiveSamples, *, simple: bool) -> Itera
                 parts.append((predicted_s, unseen.time_s))
             yield _row("collectives", device, model, parts)
     what = "collectives, even sizes held out"
-    yield _row(what, device, "dse", _held_out(samples, ~odd, inner))
+    yield _row(what, device, "dse", _held_out(samples, link, ~odd, inner))
 
 
 def _held_out(
-    samples: CollectiveSamples, hidden: NDArray[np.bool_], checked: NDArray[np.bool_]
+    samples: CollectiveSamples,
+    link: LinkSpec,
+    hidden: NDArray[np.bool_],
+    checked: NDArray[np.bool_],
 ) -> list[Compared]:
     """Predicted and measured times of points, by curves that do not see the hidden ones."""
     parts = []
-    for rows, curve in zip(
-        _groups(samples), fit_collectives(samples, ORIGIN, held_out=hidden), strict=True
-    ):
+    fitted = fit_collectives(samples, ORIGIN, held_out=hidden, link=link)
+    for rows, curve in zip(_groups(samples), fitted, strict=True):
         unseen = samples.select(rows & checked)
         parts.append((curve.curve.at(unseen.size_bytes), unseen.time_s))
     return parts
@@ -179,21 +187,21 @@ def extrapolation_rows(
     target = chosen.select(chosen.ranks == 8)
     if not len(target):
         return
-    few = fit_collectives(chosen.select(chosen.ranks < 8), ORIGIN)
     link = replace(platform.links[0], calibrations=())
+    few = fit_collectives(chosen.select(chosen.ranks < 8), ORIGIN, link=link)
     models = {"dse": replace(link, calibrations=few), "analytical": link}
     for model, used in models.items():
         what = "collectives, 8 GPUs from 2 and 4"
         yield _row(what, system, model, [_compared(platform, used, target)])
 
 
-def larger_rows(system: str, samples: CollectiveSamples) -> Iterator[AccuracyRow]:
+def larger_rows(system: str, samples: CollectiveSamples, link: LinkSpec) -> Iterator[AccuracyRow]:
     """Yields the errors on messages above all that the fit saw."""
     what = "collectives, 128 to 512 MiB from up to 64 MiB"
     seen = samples.select(samples.size_bytes <= _CUT_BYTES)
     larger = samples.select(samples.size_bytes > _CUT_BYTES)
     parts: dict[str, list[Compared]] = {"dse": [], "constant bandwidth": []}
-    for one in fit_collectives(seen, ORIGIN):
+    for one in fit_collectives(seen, ORIGIN, link=link):
         unseen = larger.select((larger.op == one.op) & (larger.ranks == one.ranks))
         size = unseen.size_bytes.astype(np.float64)
         flat_s = float(one.curve.at(_CUT_BYTES)) * size / _CUT_BYTES
@@ -214,7 +222,8 @@ def between_rank_rows(data: Path) -> Iterator[AccuracyRow]:
         samples = samples.select(np.log2(samples.size_bytes) % 1 == 0)
         known = np.isin(samples.ranks, (2, 4, 8))
         link = replace(platform.links[0], calibrations=())
-        fitted = replace(link, calibrations=fit_collectives(samples.select(known), ORIGIN))
+        curves = fit_collectives(samples.select(known), ORIGIN, link=link)
+        fitted = replace(link, calibrations=curves)
         for model, used in (("dse", fitted), ("analytical", link)):
             what = "all_reduce, 3, 5, 6 and 7 GPUs from 2, 4 and 8"
             yield _row(what, name, model, [_compared(platform, used, samples.select(~known))])

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.calibration.measurements import check_units
 from dse.errors import CalibrationError
-from dse.machine.collectives import CollectiveOp, inside_time_s
+from dse.machine.collectives import CollectiveOp, inside_time_s, nccl_protocols
 from dse.machine.fits import (
     CollectiveCalibration,
     fit_size_curve,
@@ -96,7 +96,8 @@ def fit_collectives(
         origin: Where they come from.
         held_out: Points for checking only; shape `(points,)`.
         link: Interconnect that was measured: times are compared with its own, without
-            calibrations, and refused when their unit must be another one.
+            calibrations, and refused when their unit must be another one; curves jump where
+            NCCL changes its protocol on it.
 
     Raises:
         CalibrationError: Times that cannot be seconds on that link, or too few sizes of some
@@ -119,14 +120,17 @@ def fit_collectives(
                 "factors of 2"
             )
         sizes = chosen.size_bytes.astype(np.float64)
-        checked = fit_size_curve(sizes[~unseen], chosen.time_s[~unseen])
+        protocols = None if link is None else nccl_protocols(link, CollectiveOp(op), ranks)
+        checked = fit_size_curve(sizes[~unseen], chosen.time_s[~unseen], protocols)
         predicted_s, measured_s = checked.at(sizes[unseen]), chosen.time_s[unseen]
         rule = "odd-indexed sizes" if held_out is None else "held-out points of the session"
         fitted.append(
             CollectiveCalibration(
                 op=op,
                 ranks=ranks,
-                curve=fit_size_curve(sizes, chosen.time_s) if held_out is None else checked,
+                curve=checked
+                if held_out is not None
+                else fit_size_curve(sizes, chosen.time_s, protocols),
                 spread=log_spread(predicted_s, measured_s),
                 provenance=origin.provenance(
                     len(chosen) if held_out is None else int(np.count_nonzero(~unseen))

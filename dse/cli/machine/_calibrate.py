@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -98,7 +99,7 @@ def calibrate_command(
     from dse.cli._output import emit
     from dse.config import UnitKind
     from dse.machine.platforms import CalibrationFile
-    from dse.report.console import line
+    from dse.report.console import line, plural
     from dse.report.terminal import calibration_rows, print_calibrations
 
     path = out or Path(f"local_{device}.yaml")
@@ -145,6 +146,8 @@ def calibrate_command(
             f"{measured} of {result.planned} planned points measured, {len(result.skipped)} could "
             "not be; the same command measures more of them",
         )
+        for reason, points in Counter(skipped.reason for skipped in result.skipped).items():
+            line(console, f"not measured, {plural(points, 'point')}: {reason}")
         for reason in calibration.left_out:
             line(console, f"not fitted: {reason}")
         line(console, f"platform: {path}")

@@ -17,6 +17,7 @@ from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
 from dse.machine.collectives._measured import curves_in_use, measured_by
 from dse.machine.collectives._network_models import model_of_kind, network_calibration
+from dse.machine.collectives._switches import nccl_protocols
 
 __all__ = [
     "CollectiveOp",
@@ -33,6 +34,7 @@ __all__ = [
     "link_from_measurement",
     "measured_by",
     "model_of_kind",
+    "nccl_protocols",
     "network_calibration",
     "volume",
 ]

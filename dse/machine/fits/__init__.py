@@ -24,7 +24,7 @@ from dse.machine.fits._calibrations import (
     log_spread,
 )
 from dse.machine.fits._network import NetworkCalibration, NetworkModel
-from dse.machine.fits._size_curve import SizeCurve, fit_size_curve
+from dse.machine.fits._size_curve import Protocols, SizeCurve, fit_size_curve
 from dse.machine.fits._smooth import SmoothCurve, fit_smooth_curve
 from dse.machine.fits._terms import TermCurve, fit_term_curve
 from dse.machine.fits._trees import TreeCurve, fit_tree_curve
@@ -40,6 +40,7 @@ __all__ = [
     "KernelCalibration",
     "NetworkCalibration",
     "NetworkModel",
+    "Protocols",
     "Provenance",
     "Ratio",
     "RatioCurve",

@@ -1,11 +1,15 @@
 """Time over message size: latency and bandwidth, bent where measurements bend.
 
 Collective libraries switch protocols and algorithms with the size, which one latency and one
-bandwidth cannot follow (14 % mean error on measured curves, against 5 % here). The residuals of
+bandwidth cannot follow (14 % mean error on measured curves, against 4 % here). The residuals of
 that line in log-log space are interpolated by a monotone cubic (PCHIP), through points made
 monotone first: a smaller message never takes longer, so a point above a later one is noise. Noise
 of timings is one-sided, others only ever add time; that is why points are lowered, never raised,
 and repeats count by their median.
+
+Where the sizes are known at which the library changes its protocol, each protocol has a curve of
+its own, and the time may jump between them. From the last measured size to the switch a byte takes
+as long as between the last two, and no less than the protocol's rate allows.
 
 Large messages go through in pieces, one after the other: beyond the measured sizes the time grows
 by a constant rate, that of the last measured ones,
@@ -49,6 +53,26 @@ _LEAST_BYTES_SHARE = 0.5
 
 #: Residual of the logarithm from which on a point counts less in the fit of the line.
 _OUTLIER = 0.05
+
+
+#: Half the width of a jump between protocols, as a share of the size.
+_JUMP = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Protocols:
+    """Protocols of a library that follow one another as messages grow.
+
+    Attributes:
+        bytes_per_s: Bytes of the message that each one moves in a second at most.
+        switch_bytes: Sizes from which the next one is used, ascending; one fewer than protocols.
+        certain: Whether the library is sure to switch there; otherwise a switch counts only where
+            the measurements show a step.
+    """
+
+    bytes_per_s: tuple[float, ...]
+    switch_bytes: tuple[float, ...] = ()
+    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,19 +120,22 @@ class SizeCurve:
         return PchipInterpolator(np.log(self.size_bytes), np.log(self.time_s))
 
 
-def fit_size_curve(size_bytes: NDArray[np.float64], time_s: NDArray[np.float64]) -> SizeCurve:
+def fit_size_curve(
+    size_bytes: NDArray[np.float64],
+    time_s: NDArray[np.float64],
+    protocols: Protocols | None = None,
+) -> SizeCurve:
     """Fits a curve to measurements.
 
     Args:
         size_bytes: Message sizes, positive; of repeats the median (of two the geometric mean) is
             taken.
         time_s: Their times, positive.
+        protocols: What the library uses at which size; by default the same at all.
 
     Raises:
         CalibrationError: Fewer than :data:`MIN_SIZES` different sizes.
     """
-    from scipy.interpolate import PchipInterpolator
-
     sizes, log_times = _medians(size_bytes, np.log(time_s))
     if len(sizes) < MIN_SIZES:
         raise CalibrationError(
@@ -116,14 +143,8 @@ def fit_size_curve(size_bytes: NDArray[np.float64], time_s: NDArray[np.float64])
             f"{MIN_SIZES}"
         )
     monotone = np.minimum.accumulate(log_times[::-1])[::-1]
-    log_size = np.log(sizes)
-    line = _fit_line(log_size, monotone)
-    residual = PchipInterpolator(log_size, monotone - _log_line(line, log_size))
-    steps = np.arange(_POINTS_BETWEEN + 1) / (_POINTS_BETWEEN + 1)
-    between = log_size[:-1, None] + steps * np.diff(log_size)[:, None]
-    points = np.append(between.ravel(), log_size[-1])
-    # The residual may fall faster than the line rises; the sum of both must not.
-    log_time = np.maximum.accumulate(_log_line(line, points) + residual(points))
+    line = _fit_line(np.log(sizes), monotone)
+    points, log_time = _points_of_parts(sizes, monotone, line, protocols or Protocols((math.inf,)))
     knots = _needed_knots(points, log_time)
     return SizeCurve(
         latency_s=math.exp(line[0]),
@@ -131,6 +152,108 @@ def fit_size_curve(size_bytes: NDArray[np.float64], time_s: NDArray[np.float64])
         size_bytes=tuple(float(size) for size in np.exp(points[knots])),
         time_s=tuple(float(seconds) for seconds in np.exp(log_time[knots])),
     )
+
+
+def _points_of_parts(
+    sizes: NDArray[np.float64],
+    log_time: NDArray[np.float64],
+    line: tuple[float, float],
+    protocols: Protocols,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logarithms of sizes, measured and between, and of their times; a part for each protocol."""
+    time_s = np.exp(log_time)
+    switches, rates = _switches_in_use(sizes, time_s, protocols)
+    part = np.searchsorted(switches, sizes, side="right")
+    points: list[NDArray[np.float64]] = []
+    log_times: list[NDArray[np.float64]] = []
+    for number in np.unique(part).tolist():
+        own = np.flatnonzero(part == number)
+        first, last = int(own[0]), int(own[-1])
+        inverse = 1 / rates[number]
+        if first > 0:
+            # The smallest size of this protocol that was measured, and the one after it.
+            slope = _slope(sizes, time_s, first, min(first + 1, last), inverse)
+            size = _up_to(sizes[first], switches[number - 1], 1 + _JUMP)[::-1]
+            time = time_s[first] - (sizes[first] - size) * slope
+            points.append(np.log(size))
+            log_times.append(np.log(np.maximum(time, time_s[first - 1])))
+        log_size = _between(np.log(sizes[own]))
+        points.append(log_size)
+        log_times.append(_interpolated(np.log(sizes[own]), log_time[own], line, log_size))
+        if last + 1 < len(sizes):
+            slope = _slope(sizes, time_s, max(last - 1, first), last, inverse)
+            size = _up_to(sizes[last], switches[number], 1 - _JUMP)
+            time = time_s[last] + (size - sizes[last]) * slope
+            points.append(np.log(size))
+            log_times.append(np.log(np.minimum(time, time_s[last + 1])))
+    # What is continued from below may lie above what is continued from above.
+    return np.concatenate(points), np.maximum.accumulate(np.concatenate(log_times))
+
+
+def _switches_in_use(
+    sizes: NDArray[np.float64], time_s: NDArray[np.float64], protocols: Protocols
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Sizes where the protocol changes, and the rates of the protocols before and after them.
+
+    A switch that is not certain shows in a time that rises less across it than on both sides.
+    """
+    rates, switches = [protocols.bytes_per_s[0]], []
+    for switch, rate in zip(protocols.switch_bytes, protocols.bytes_per_s[1:], strict=True):
+        if not protocols.certain:
+            after = int(np.searchsorted(sizes, switch, side="right"))
+            near = slice(after - 2, after + 2)
+            if after < 2 or after + 2 > len(sizes):
+                continue
+            before_it, across, beyond = np.diff(time_s[near]) / np.diff(sizes[near])
+            if across >= min(before_it, beyond):
+                continue
+        switches.append(switch)
+        rates.append(rate)
+    return tuple(switches), tuple(rates)
+
+
+def _slope(
+    sizes: NDArray[np.float64], time_s: NDArray[np.float64], low: int, high: int, least: float
+) -> float:
+    """Seconds a byte between two measured sizes, at least those of the rate."""
+    if low == high:
+        return least
+    return max(float((time_s[high] - time_s[low]) / (sizes[high] - sizes[low])), least)
+
+
+def _up_to(size: float, switch: float, jump: float) -> NDArray[np.float64]:
+    """Sizes from a measured one, which is left out, to the jump at a switch.
+
+    The last two lie as near to each other as both sides of the jump, whose slope would otherwise
+    bend the cubic before it.
+    """
+    if (switch * jump**2 - size) * (switch - size) <= 0:
+        return np.empty(0)
+    return np.append(np.geomspace(size, switch * jump**2, _POINTS_BETWEEN + 2)[1:], switch * jump)
+
+
+def _between(log_size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of measured sizes and of some between them."""
+    steps = np.arange(_POINTS_BETWEEN + 1) / (_POINTS_BETWEEN + 1)
+    between = log_size[:-1, None] + steps * np.diff(log_size)[:, None]
+    return np.append(between.ravel(), log_size[-1])
+
+
+def _interpolated(
+    log_size: NDArray[np.float64],
+    log_time: NDArray[np.float64],
+    line: tuple[float, float],
+    at: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Times between measured ones: the line, and its residuals by a monotone cubic."""
+    from scipy.interpolate import PchipInterpolator
+
+    residual = log_time - _log_line(line, log_size)
+    if len(residual) == 1:
+        return log_time
+    bend = np.asarray(PchipInterpolator(log_size, residual)(at))
+    # The residual may fall faster than the line rises; the sum of both must not.
+    return np.maximum.accumulate(_log_line(line, at) + bend)
 
 
 def _medians(
@@ -145,10 +268,14 @@ def _medians(
 
 
 def _needed_knots(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Places of the points through which a monotone cubic meets all of them, the worst first."""
+    """Places of the points through which a monotone cubic meets all of them.
+
+    Those of jumps, then the worst first.
+    """
     from scipy.interpolate import PchipInterpolator
 
-    chosen = np.array([0, len(x) - 1])
+    jumps = np.flatnonzero(np.diff(x) < 3 * _JUMP)
+    chosen = np.unique(np.concatenate([jumps, jumps + 1, [0, len(x) - 1]]))
     while True:
         missed = np.abs(PchipInterpolator(x[chosen], y[chosen])(x) - y)
         worst = int(np.argmax(missed))

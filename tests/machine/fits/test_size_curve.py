@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dse.errors import CalibrationError
-from dse.machine.fits import fit_size_curve
+from dse.machine.fits import Protocols, fit_size_curve
 
 SIZES = 2.0 ** np.arange(9, 30)
 
@@ -77,6 +77,52 @@ def test_distance_outside_is_in_efolds():
 def test_few_sizes_are_refused():
     with pytest.raises(CalibrationError, match="3 different message sizes are too few"):
         fit_size_curve(SIZES[:3], line_s(SIZES[:3]))
+
+
+def two_protocols_s(size):
+    """10 us and 10 GB/s below 3 MiB, from there 500 us and 50 GB/s."""
+    size = np.asarray(size)
+    return np.where(size < 3 * 2**20, 10e-6 + size / 10e9, 500e-6 + size / 50e9)
+
+
+def test_the_time_jumps_where_the_protocol_changes():
+    seen = SIZES[::2]
+    protocols = Protocols((10e9, 50e9), (3.0 * 2**20,))
+    curve = fit_size_curve(seen, two_protocols_s(seen), protocols)
+    near = np.array([2.0 * 2**20, 2.9 * 2**20, 3.1 * 2**20, 4.0 * 2**20])
+    assert curve.at(near) == pytest.approx(two_protocols_s(near), rel=0.01)
+    smooth = fit_size_curve(seen, two_protocols_s(seen))
+    assert float(smooth.at(near[2])) < 0.7 * float(two_protocols_s(near[2]))
+
+
+def test_a_byte_beyond_takes_no_less_than_the_rate_allows():
+    # One size of the second protocol was measured; below it its rate decides.
+    seen = np.array([2.0**16, 2.0**18, 2.0**20, 2.0**24])
+    curve = fit_size_curve(seen, two_protocols_s(seen), Protocols((10e9, 50e9), (3.0 * 2**20,)))
+    assert float(curve.at(2.0**23)) == pytest.approx(float(two_protocols_s(2.0**23)), rel=0.01)
+
+
+def test_a_switch_that_is_not_certain_needs_a_step():
+    possible = Protocols((50e9, 50e9), (3.0 * 2**20,), certain=False)
+    assert fit_size_curve(SIZES, line_s(SIZES), possible) == fit_size_curve(SIZES, line_s(SIZES))
+    # 30 ns a byte before, 4 ns across, 10 ns after.
+    time_s = np.where(SIZES < 3 * 2**20, 10e-6 + SIZES * 30e-9, 29.37e-3 + SIZES * 10e-9)
+    shown = fit_size_curve(SIZES, time_s, possible)
+    assert shown != fit_size_curve(SIZES, time_s)
+    assert shown.at(SIZES) == pytest.approx(time_s, rel=0.005)
+
+
+@given(
+    st.lists(st.floats(0.3, 3.0), min_size=21, max_size=21),
+    st.lists(st.floats(100, 2.0**31), max_size=4),
+    st.booleans(),
+)
+def test_more_bytes_are_never_faster_whatever_the_protocols(noise, switches, certain):
+    rates = (50e9,) * (len(switches) + 1)
+    protocols = Protocols(rates, tuple(sorted(switches)), certain)
+    curve = fit_size_curve(SIZES, line_s(SIZES) * np.array(noise), protocols)
+    times = curve.at(np.geomspace(64, 2.0**33, 4000))
+    assert np.all(np.diff(times) >= -1e-9 * times[1:])
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=21, max_size=21))

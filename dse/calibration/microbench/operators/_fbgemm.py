@@ -58,14 +58,22 @@ def fbgemm_backward(
 
 
 def _operands(sizes: Mapping[str, float], rng: np.random.Generator) -> tuple[Any, list[Any], Any]:
-    """Returns the tables, the indices of each set, and the offsets of all bags."""
-    from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
-    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-        ComputeDevice,
-        EmbeddingLocation,
-        SplitTableBatchedEmbeddingBagsCodegen,
-    )
+    """Returns the tables, the indices of each set, and the offsets of all bags.
 
+    Raises:
+        RuntimeError: FBGEMM is installed but does not load.
+    """
+    try:
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+            ComputeDevice,
+            EmbeddingLocation,
+            SplitTableBatchedEmbeddingBagsCodegen,
+        )
+    except (ImportError, OSError) as error:
+        raise RuntimeError(
+            f"fbgemm_gpu is installed but does not load: {error}; install the one for this torch"
+        ) from error
     torch = load_torch()
     rows, dim = int(sizes["rows"]), int(sizes["dim"])
     batch, pooling = int(sizes["batch"]), int(sizes["pooling"])
