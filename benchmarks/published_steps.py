@@ -117,7 +117,7 @@ class PublishedStep:
 
     @property
     def measured_memory_bytes(self) -> float:
-        """Published peak of what the allocator gave out on the first rank; NaN if not stated.
+        """Published memory that the allocator held on the first rank; NaN if not stated.
 
         The files say GB, which nanotron, whose steps alone have it, counts as 2³⁰ bytes.
         """
@@ -126,8 +126,8 @@ class PublishedStep:
 
     @property
     def predicted_memory_bytes(self) -> float:
-        """Predicted peak of what the allocator gives out on the first rank; NaN if not known."""
-        return math.nan if self.prediction is None else self.prediction.memory[0].allocated_bytes
+        """Predicted memory that the allocator holds on the first rank; NaN if not known."""
+        return math.nan if self.prediction is None else self.prediction.memory[0].total_bytes
 
     @property
     def share_faster(self) -> float:
@@ -162,7 +162,7 @@ class PublishedStep:
             "case": self.case,
             "program": self.program,
             **{name: None if math.isnan(time_s) else time_s for name, time_s in times_s.items()},
-            # What the allocator gives out on the first rank.
+            # What the allocator holds on the first rank.
             **{name: None if math.isnan(size) else size for name, size in sizes.items()},
             "fits": self.fits,
             "problem": self.problem,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
-_PEAKS = "Peak memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
+_PEAKS = "Reserved memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
 _BRIDGE = "2 published steps of Qwen3 30B-A3B under Megatron-Bridge: 8 B200, one sample a pass"
 _TINY = "18 steps of decoders of 0.1 and 0.4 million parameters: two ranks of an EPYC"
 _ROUTER = FittedValue("router_kernels", ROUTER_KERNELS, _BRIDGE)

@@ -18,8 +18,7 @@ from dse.workload.transformer._types import (
 ROUTER_KERNELS = 53.0
 
 #: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
-#: when it has returned what it caches. Assumed; the sweep of nanotron had up to 77.4 GiB in use of
-#: the 79 GiB of an H100, context and communicators included, so it is small.
+#: when it has returned what it caches. Assumed.
 _FRAGMENTED = 0.02
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
