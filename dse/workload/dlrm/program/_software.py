@@ -108,8 +108,6 @@ class DlrmRuntime:
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
-        spread: Standard deviation of the logarithm of actual over predicted iteration time that is
-            left when every single model is right: what the description of a program leaves out.
     """
 
     launch: LaunchMode = LaunchMode.EAGER
@@ -137,7 +135,6 @@ class DlrmRuntime:
     overlap_evaluation: bool = False
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
-    spread: float = 0.0
 
 
 IDEAL_RUNTIME = DlrmRuntime()
