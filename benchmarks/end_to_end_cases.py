@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from step_errors import StepError
+
 RATE = "samples/s"
 TIME = "s"
 
@@ -39,8 +41,7 @@ class EndToEndCase:
         low: Lower end of the model's 90 % interval.
         high: Upper end.
         roofline: By the roofline; NaN when it could not be predicted.
-        share_faster: Share of the model's drawn step times that are below the measured one; NaN
-            when it could not be predicted.
+        step_error: Error of the step alone; None when it could not be predicted.
         problem: Why the model could not predict it; empty otherwise.
         note: What is known to make the comparison unfair; empty otherwise.
     """
@@ -54,7 +55,7 @@ class EndToEndCase:
     low: float
     high: float
     roofline: float
-    share_faster: float = math.nan
+    step_error: StepError | None = None
     problem: str = ""
     note: str = ""
 
@@ -132,7 +133,7 @@ def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEnd
         low=result.predicted_p5_samples_per_s,
         high=result.predicted_p95_samples_per_s,
         roofline=roofline,
-        share_faster=result.share_faster,
+        step_error=result.step_error,
         problem=result.problem,
         note=result.note,
     )

@@ -1,13 +1,19 @@
 """Whether probabilities are what they say: of recommendations, and against published steps.
 
-Usage: python benchmarks/probability.py [--data DIR]
+Usage: python benchmarks/probability.py [--data DIR] [--fit [--write]]
 
 The first table compares the probability that recommendations print with the share of the samples
 of the same job, drawn anew, that reach the goal. The second is the reliability of the predicted
 distributions: the share of published step times below each quantile of their own predictions.
 Where the distribution is right these shares are the quantiles themselves, up to chance; beside the
 largest deviation stands what chance alone gives on average with as many cases, were they
-independent.
+independent. They are not: the standard errors (±) come from drawing groups of one program, machine
+and model with all their steps. Further tables are the same with spreads that were fitted without
+the machine, the model, the number of ranks or the program of each step; the last ones show what
+would be left if each program's predictions were multiplied by the median of its other groups.
+
+With ``--fit`` the spreads of programs are found again, as is due when predictions have changed,
+and with ``--write`` they replace those that come with dse.
 """
 
 from __future__ import annotations
@@ -18,20 +24,28 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from accuracy import DATA, published
+from accuracy import DATA, ROOT, published
 import numpy as np
+from step_errors import KINDS, best_shape, fitted, group_error, left_out, write
 from step_figures import by_family, read_all, step_files
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.search.recommend import SURE, HourlyBudget, RecommendOptions, Target, recommend
 from dse.workload import load_workload
+from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, step_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+    from step_errors import StepError
+
 #: The last is the one that recommendations call sure.
-QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90, SURE)
+QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, SURE)
+
+#: Spreads that come with dse.
+SHIPPED = ROOT / "dse/workload/step_errors.json"
 
 #: Both marks: points between what is said and what is true.
 MARK = 0.05
@@ -69,7 +83,7 @@ def said_and_sampled() -> list[tuple[str, float, float]]:
         job = workload.job(load_platform(platform), dict(configuration.parameters))
         if configuration.plan is not None:
             job = job.with_plan(configuration.plan)
-        rates = solved.option.global_batch_size / job.sample_times_s()
+        rates = solved.option.global_batch_size / job.iteration().sample_times_s(seed=1)
         for share in _SHARES:
             required = share * solved.throughput_per_s
             name = f"{model} on {ranks} × {platform}, {share:.0%} of the expected"
@@ -78,7 +92,7 @@ def said_and_sampled() -> list[tuple[str, float, float]]:
     return rows
 
 
-def largest_deviation(shares_faster: Sequence[float]) -> float:
+def largest_deviation(shares_faster: Sequence[float] | NDArray[np.float64]) -> float:
     """Returns the largest distance of a quantile from the share of cases below it.
 
     Args:
@@ -87,10 +101,15 @@ def largest_deviation(shares_faster: Sequence[float]) -> float:
     return max(abs(share - level) for level, share in reliability(shares_faster).items())
 
 
-def reliability(shares_faster: Sequence[float]) -> dict[float, float]:
+def reliability(shares_faster: Sequence[float] | NDArray[np.float64]) -> dict[float, float]:
     """Returns by quantile the share of measured times below that quantile of the prediction."""
     values = np.asarray(shares_faster)
     return {level: float((values < level).mean()) for level in QUANTILES}
+
+
+def inside(shares_faster: NDArray[np.float64]) -> float:
+    """Returns the share of measured times inside the 90 % interval of their prediction."""
+    return float(((shares_faster >= 0.05) & (shares_faster <= 0.95)).mean())
 
 
 def by_chance(cases: int) -> float:
@@ -99,51 +118,121 @@ def by_chance(cases: int) -> float:
     return float(np.mean([largest_deviation(row) for row in drawn]))
 
 
-def groups_of(data: Path) -> dict[str, list[float]]:
-    """Returns the shares of predicted times below the measured one, by family."""
-    groups: dict[str, list[float]] = {}
+def errors_by_family(data: Path) -> dict[str, list[StepError]]:
+    """Returns the errors of published steps by family."""
+    found: dict[str, list[StepError | None]] = {}
     for case in published(data):
-        groups.setdefault(case.family, []).append(case.share_faster)
+        found.setdefault(case.family, []).append(case.step_error)
     for family, steps in by_family(read_all(step_files(data / "published"))).items():
-        groups[family] = [one.step.share_faster for one in steps]
+        found[family] = [one.step.step_error for one in steps]
     known = {
-        name: [share for share in shares if not math.isnan(share)]
-        for name, shares in groups.items()
+        name: [error for error in errors if error is not None] for name, errors in found.items()
     }
-    return {name: shares for name, shares in known.items() if shares}
+    return {name: errors for name, errors in known.items() if errors}
 
 
-def print_reliability(groups: Mapping[str, Sequence[float]]) -> None:
-    """Prints one row a group, and one for all."""
-    every = [share for shares in groups.values() for share in shares]
+def print_reliability(
+    title: str, families: Mapping[str, Sequence[StepError]], shares: NDArray[np.float64]
+) -> None:
+    """Prints one row a family, and one for all.
+
+    Args:
+        title: What the shares are.
+        families: Published steps.
+        shares: Share of predicted times below the measured one of each step, in that order.
+    """
     head = " ".join(f"{f'{100 * level:.0f} %':>6}" for level in QUANTILES)
-    print(f"{'measured below the quantile':<28} {'cases':>5} {head} {'largest':>8} {'chance':>7}")
-    for name, shares in [*groups.items(), ("all", every)]:
-        cells = " ".join(f"{100 * share:4.0f} %" for share in reliability(shares).values())
+    print(f"\n{title:<34} {'cases':>5} {head} {'largest':>8} {'chance':>7} {'inside 90 %':>12}")
+    begin, rows = 0, []
+    for name, steps in families.items():
+        rows.append((name, steps, shares[begin : begin + len(steps)]))
+        begin += len(steps)
+    every = [step for steps in families.values() for step in steps]
+    rows.append(("all", every, shares))
+    for name, steps, mine in rows:
+        cells = " ".join(f"{100 * share:4.0f} %" for share in reliability(mine).values())
+        error = 100 * group_error(steps, mine, inside)
         print(
-            f"{name:<28} {len(shares):5d} {cells} {100 * largest_deviation(shares):8.1f} "
-            f"{100 * by_chance(len(shares)):7.1f}"
+            f"{name:<34} {len(steps):5d} {cells} {100 * largest_deviation(mine):8.1f} "
+            f"{100 * by_chance(len(steps)):7.1f} {100 * inside(mine):7.0f} ± {error:.0f}"
         )
-    for name, shares in [*groups.items(), ("all", every)]:
-        verdict = "met" if largest_deviation(shares) <= MARK else "MISSED"
-        print(f"{verdict:<7} {name}: {100 * largest_deviation(shares):.1f} points (≤ 5)")
+    for name, steps, mine in rows:
+        reached = largest_deviation(mine)
+        verdict = "met" if reached <= MARK else "MISSED"
+        error = 100 * group_error(steps, mine, largest_deviation)
+        print(f"{verdict:<7} {name}: {100 * reached:.1f} ± {error:.1f} points (≤ 5)")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
-    arguments = parser.parse_args()
+def print_spreads(steps: Sequence[StepError]) -> None:
+    """Prints the spread of each program with what was fitted, and the median of its errors."""
+    found, shipped = fitted(steps), step_errors()
+    print(
+        f"\n{'program':<24} {'steps':>5} {'groups':>6} {'spread':>7} {'shipped':>7} {'median':>8}"
+    )
+    for name, spread in found.programs.items():
+        mine = [step for step in steps if step.program == name]
+        errors = np.array([step.log_error for step in mine])
+        median = 100 * float(np.median(errors))
+        error = 100 * group_error(mine, errors, lambda values: float(np.median(values)))
+        print(
+            f"{name:<24} {len(mine):5d} {len({step.group for step in mine}):6d} {spread:7.3f} "
+            f"{shipped.programs.get(name, math.nan):7.3f} {median:+6.1f} % ± {error:.1f}"
+        )
+    print(f"{'with experts, added':<37} {found.experts:7.3f} {shipped.experts:7.3f}")
+    print(f"{'no published step':<37} {found.without_steps:7.3f} {shipped.without_steps:7.3f}")
+    shape, gain = best_shape(steps)
+    print(
+        f"most likely shape: kernels {shape.kernel_share:g}, fast side {shape.fast_side:g}, "
+        f"tail {shape.tail:.2g} (log-likelihood {gain:+.1f} over {KERNEL_SHARE:g}, {FAST_SIDE:g}, "
+        f"{TAIL:g} as shipped)"
+    )
+    for name in found.programs:
+        without, gain = best_shape([step for step in steps if step.program != name])
+        print(
+            f"  without {name}: {without.kernel_share:g}, {without.fast_side:g}, "
+            f"{without.tail:.2g} ({gain:+.1f})"
+        )
+
+
+def print_recommendations() -> None:
+    """Prints what recommendations say beside the share of another draw of samples."""
     rows = said_and_sampled()
     print(f"{'recommendation':<58} {'said':>6} {'samples':>8}")
     for name, said, sampled in rows:
         print(f"{name:<58} {100 * said:4.0f} % {100 * sampled:6.1f} %")
     worst = max(abs(said - sampled) for _, said, sampled in rows)
     verdict = "met" if worst <= MARK else "MISSED"
-    print(f"{verdict:<7} {len(rows)} recommendations: largest {100 * worst:.1f} points (≤ 5)\n")
+    print(f"{verdict:<7} {len(rows)} recommendations: largest {100 * worst:.1f} points (≤ 5)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of measurements")
+    parser.add_argument("--fit", action="store_true", help="find the spreads of programs again")
+    parser.add_argument("--write", action="store_true", help="with --fit: ship what was found")
+    arguments = parser.parse_args()
+    if arguments.write and not arguments.fit:
+        parser.error("--write needs --fit, whose spreads it writes")
+    if not arguments.fit:
+        print_recommendations()
     try:
-        print_reliability(groups_of(arguments.data))
+        families = errors_by_family(arguments.data)
     except DseError as error:
         sys.exit(f"{parser.prog}: {error}")
+    steps = [step for errors in families.values() for step in errors]
+    if arguments.fit:
+        print_spreads(steps)
+        if arguments.write:
+            write(SHIPPED, fitted(steps), steps)
+            print(f"written to {SHIPPED}; run again without --fit for its reliability")
+        return
+    shipped = np.array([step.share_faster for step in steps])
+    print_reliability("measured below the quantile", families, shipped)
+    for kind in KINDS:
+        print_reliability(f"the same, {kind} left out", families, left_out(steps, kind))
+    for kind in KINDS:
+        moved = left_out(steps, kind, centred=True)
+        print_reliability(f"{kind} left out, medians removed", families, moved)
 
 
 if __name__ == "__main__":

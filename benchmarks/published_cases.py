@@ -24,6 +24,7 @@ from published_plans import (
     one_rank_plan,
 )
 from scipy.stats import kendalltau
+from step_errors import StepError
 
 from dse.errors import DseError
 from dse.machine import LinkKind, Precision
@@ -80,8 +81,7 @@ class CaseResult:
         problem: Why it could not be predicted; empty otherwise.
         predicted_p5_samples_per_s: Lower end of the 90 % interval of the throughput.
         predicted_p95_samples_per_s: Upper end of the 90 % interval of the throughput.
-        share_faster: Share of the drawn iteration times that are below the published one; NaN
-            when it could not be predicted.
+        step_error: Error of the iteration, evaluation apart; None when it could not be predicted.
         family: One of `FAMILIES`; cases of one family share their kind of software.
         note: What is known to make the comparison unfair; empty otherwise.
     """
@@ -92,7 +92,7 @@ class CaseResult:
     problem: str = ""
     predicted_p5_samples_per_s: float = math.nan
     predicted_p95_samples_per_s: float = math.nan
-    share_faster: float = math.nan
+    step_error: StepError | None = None
     family: str = ""
     note: str = ""
 
@@ -317,8 +317,8 @@ def predict_case(row: pd.Series) -> CaseResult:
                 prediction.iteration_time_p5_s,
             )
         )
-        share_faster = float((job.sample_times_s() * slower < batch / published).mean())
-        return CaseResult(name, published, predicted, "", low, high, share_faster, family)
+        error = StepError.of(job, str(row["model"]), batch / published / slower)
+        return CaseResult(name, published, predicted, "", low, high, error, family)
     except DseError as error:
         return CaseResult(name, published, math.nan, str(error), family=family)
 

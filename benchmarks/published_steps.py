@@ -14,6 +14,8 @@ from functools import lru_cache
 import math
 from typing import TYPE_CHECKING
 
+from step_errors import StepError
+
 from dse.errors import DseError
 from dse.machine import Precision
 from dse.machine.platforms import Platform, load_platform
@@ -130,11 +132,12 @@ class PublishedStep:
         return math.nan if self.prediction is None else self.prediction.memory[0].total_bytes
 
     @property
-    def share_faster(self) -> float:
-        """Share of the drawn times that are below the published one; NaN if one is not known."""
+    def step_error(self) -> StepError | None:
+        """Error of the predicted time; None if one is not known."""
         if self.job is None or not self.ran:
-            return math.nan
-        return float((self.job.sample_times_s() < self.measured_s).mean())
+            return None
+        model = self.row.get("model") or f"{self.job.model.parameter_count / 1e9:.3g}B"
+        return StepError.of(self.job, model, self.measured_s)
 
     @property
     def error(self) -> float:

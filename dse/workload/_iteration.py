@@ -20,6 +20,7 @@ from dse.simulate import (
     path_over_copies,
     simulate,
 )
+from dse.workload._step_errors import KERNEL_SHARE, error_quantiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,12 +33,6 @@ _SAMPLES = 200
 #: Durations that are held at once while sampling, and the fewest samples of a large graph.
 _MOST_DURATIONS = 20_000_000
 _FEWEST_SAMPLES = 32
-
-#: Errors on the fast side, as a share of those on the slow side. Nothing runs above the limits of
-#: the hardware, while there is always something that can slow it down. Chosen on the
-#: published steps of both kinds of models, between the largest deviation of a probability and
-#: the share of steps inside their intervals (docs/decisions.md).
-_FAST_SIDE = 0.6
 
 #: Durations closer than this share are taken for equal where a random stream is chosen.
 _SAME_DURATION = 1e-4
@@ -123,8 +118,8 @@ class Iteration:
             representative of each group of equal ranks) where they differ.
         duration_s: Seconds; shape `(tasks, copies)`.
         errors: What is uncertain; shares of a task add up to one at most.
-        spread: Standard deviation of the logarithm of actual over expected time of the whole step
-            that remains when every single model is right.
+        spread: Scale of the logarithm of actual over expected time of the whole step that remains
+            when every single model is right.
         groups: What each task is for, as explanations name it; where it is empty, what binds the
             step is named by the kinds of models.
     """
@@ -186,45 +181,67 @@ class Iteration:
         host_s = float(seconds[kinds == TaskKind.HOST].sum())
         return most, total_s[most] / length_s, host_s / length_s
 
-    def sample_times_s(self) -> NDArray[np.float64]:
-        """Draws times of the step under errors of the models.
+    def sample_times_s(self, *, seed: int = 0) -> NDArray[np.float64]:
+        """Draws times of the step under errors of the models and of the program.
 
         Errors are half shared and half individual (in variance): a model that is wrong about
         lookups is wrong about all of them in the same way, and about each one in its own way as
-        well. All ranks run the same model on the same kernel, so its error is the same on all of
-        them. Shared errors use the same random numbers for every step, so that samples of two
-        steps can be compared pairwise and only what differs between them decides.
+        well; what the description of a program leaves out touches all of its steps and each one
+        in its own way. All ranks run the same model on the same kernel, so its error is the same
+        on all of them. Shared errors use the same random numbers for every step, so that samples
+        of two steps can be compared pairwise and only what differs between them decides.
 
-        The samples are centred: the median is the predicted time. Programs were fitted to the
-        prediction, not to the mean over errors, and the latest of many uncertain tasks would
-        otherwise move every sample to the same side. Samples that are faster than that are drawn
-        towards it: steps are seldom much faster than predicted.
+        What is drawn says how large errors are and in which order the samples come; the samples
+        are evenly spread quantiles of the distribution of that scale
+        (:mod:`dse.workload._step_errors`), so that no probability hangs on the luck of a few of
+        them. Their median is the predicted time: programs were fitted to the prediction, not to
+        the mean over errors, and the latest of many uncertain tasks would otherwise move every
+        sample to the same side.
+
+        Args:
+            seed: Of the random numbers. It is the same for all that is compared: uncertainty is a
+                property of the step, not of the run.
 
         Returns:
-            Seconds; shape `(samples,)`. The seed is fixed: uncertainty is a property of the step,
-            not of the run.
+            Seconds; shape `(samples,)`.
+        """
+        errors = self.kernel_errors(seed=seed)
+        scale = math.hypot(float(errors.std()), self.spread)
+        program = np.random.default_rng(2 * seed + 1).standard_normal(_SAMPLES)[: len(errors)]
+        program += self._own_stream(seed, kernels=False).standard_normal(len(errors))
+        order = (errors + math.sqrt(0.5) * self.spread * program).argsort().argsort()
+        ranks, kept, _ = self._folded
+        expected_s = float(ranks.last_end_s(self.duration_s[:, kept, None].copy())[0])
+        return expected_s * np.exp(scale * error_quantiles(len(errors))[order])
+
+    def kernel_errors(self, *, seed: int = 0) -> NDArray[np.float64]:
+        """Draws what the errors of kernels and transfers do to the step.
+
+        Args:
+            seed: Of the random numbers.
+
+        Returns:
+            Logarithms of the step's time over its median; shape `(samples,)`.
         """
         ranks, kept, *_ = self._folded
         duration_s = self.duration_s[:, kept]
         limit = _MOST_DURATIONS // max(1, duration_s.size)
         count = max(_FEWEST_SAMPLES, min(_SAMPLES, limit))
-        times_s = ranks.last_end_s(duration_s[:, :, None] * self._sample_factors(count))
-        # What is not known of the program is the same for every plan.
-        unknown = np.random.default_rng(1).standard_normal(_SAMPLES)[:count]
-        times_s = times_s * np.exp(self.spread * unknown)
-        expected_s = ranks.last_end_s(duration_s[..., None].copy())[0]
+        times_s = ranks.last_end_s(duration_s[:, :, None] * self._sample_factors(count, seed))
         median_s = float(np.median(times_s))
         if not median_s > 0:
-            return np.asarray(times_s)
-        relative = times_s / median_s
-        relative = np.where(relative < 1, relative**_FAST_SIDE, relative)
-        return np.asarray(expected_s * relative / np.median(relative))
+            return np.zeros(count)
+        return np.asarray(np.log(times_s / median_s))
 
-    def _sample_factors(self, count: int) -> NDArray[np.float64]:
+    def _own_stream(self, seed: int, *, kernels: bool) -> np.random.Generator:
+        """Returns random numbers of this step: individual errors of two plans differ."""
+        return np.random.default_rng((_fingerprint(self.duration_s), seed, kernels))
+
+    def _sample_factors(self, count: int, seed: int) -> NDArray[np.float64]:
         """Returns actual over expected durations under errors; shape `(tasks, 1, samples)`."""
-        shared = np.random.default_rng(0).standard_normal((len(DurationClass), _SAMPLES))
-        # Different durations give a different stream: individual errors of two plans differ.
-        own = np.random.default_rng(_fingerprint(self.duration_s))
+        generator = np.random.default_rng(2 * seed)
+        shared = generator.standard_normal((len(DurationClass), _SAMPLES))
+        own = self._own_stream(seed, kernels=True)
         certain = np.ones(len(self.duration_s))
         for source in self.errors:
             certain -= source.share
@@ -236,7 +253,7 @@ class Iteration:
             groups, index = np.unique(source.group[tasks], return_inverse=True)
             drawn = own.standard_normal((len(groups), count))[index]
             drawn += shared[source.duration_class, :count]
-            drawn *= math.sqrt(0.5) * source.spread[tasks, None]
+            drawn *= KERNEL_SHARE * math.sqrt(0.5) * source.spread[tasks, None]
             factor[tasks] += source.share[tasks, None] * np.exp(drawn)
         return factor[:, None, :]
 

@@ -339,10 +339,6 @@ class TransformerRuntime:
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of
             activations and buffers, after it has returned what it caches; none with expandable
             segments.
-        spread: Standard deviation of the logarithm of actual over predicted time that remains when
-            every model is right: power, temperature, allocator, data loading.
-        expert_spread: The same that releases of the program add with experts, whose kernels they
-            keep joining.
     """
 
     overlap_gradients: bool = True
@@ -376,5 +372,3 @@ class TransformerRuntime:
     copies_logits: bool = False
     gradient_buckets: bool = False
     fragmented_share: float = 0.0
-    spread: float = 0.025
-    expert_spread: float = 0.0

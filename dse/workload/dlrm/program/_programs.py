@@ -141,7 +141,6 @@ _TORCHREC = DlrmRuntime(
     host_operators=_TORCHREC_OPERATORS,
     capturable=False,
     pytorch_memory=True,
-    spread=0.1,
 )
 
 _PROGRAMS = (
@@ -242,7 +241,6 @@ _PROGRAMS = (
             input_path=InputPath.BY_TABLE,
             step_host_s=1.4e-3,
             embedding=EmbeddingKernels(fused=False, backward_row_passes=7.0),
-            spread=0.09,
         ),
         origin=(
             "Read: bottom MLP on the first GPU for the whole batch, tables on the others (on all "
@@ -267,7 +265,6 @@ _PROGRAMS = (
             evaluation_batch_size=1_792_000,
             overlap_evaluation=True,
             hot_rows=True,
-            spread=0.11,
         ),
         origin=(
             "Like `hugectr_hybrid`, before products could compute gradients of activations and "
@@ -289,7 +286,6 @@ _PROGRAMS = (
             evaluation_batch_size=1_792_000,
             overlap_evaluation=True,
             hot_rows=True,
-            spread=0.11,
         ),
         origin=(
             "Read: whole iteration captured, fused layers, overlapped exchanges in two steps, all "
@@ -314,7 +310,6 @@ _PROGRAMS = (
             hot_rows=True,
             rows_on_some=True,
             embedding=EmbeddingKernels(index_unit_s=_INDEX_UNIT_S),
-            spread=0.1,
         ),
         origin=(
             "Read: like `hugectr_hybrid`; keys of all tables are filtered, sorted and united; "
@@ -342,7 +337,6 @@ _PROGRAMS = (
                 hot_row_s=17e-9,
                 kernels_per_feature=10.0,
             ),
-            spread=0.15,
         ),
         origin=(
             "Read: batches prepared on the devices, rows of dense multi-hot inputs gathered and "

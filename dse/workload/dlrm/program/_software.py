@@ -110,8 +110,6 @@ class DlrmRuntime:
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         rows_on_some: Whether plans may cut the rows of a table over some ranks or some nodes only,
             whose partial sums are exchanged like pooled vectors and added up where they arrive.
-        spread: Standard deviation of the logarithm of actual over predicted iteration time that is
-            left when every single model is right: what the description of a program leaves out.
     """
 
     launch: LaunchMode = LaunchMode.EAGER
@@ -140,7 +138,6 @@ class DlrmRuntime:
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     rows_on_some: bool = False
-    spread: float = 0.0
 
 
 IDEAL_RUNTIME = DlrmRuntime()

@@ -12,7 +12,6 @@ from dse.workload.transformer.program._runtimes import (
     IDEAL_RUNTIME,
     MEGATRON,
     MEGATRON_CORE,
-    MEGATRON_DEEPSPEED,
     NANOTRON,
     PYTORCH,
     ROUTER_KERNELS,
@@ -65,7 +64,7 @@ _PROGRAMS = (
         description="Megatron-DeepSpeed, which shares its kernels and schedule with Megatron-LM",
         origin="Like `megatron`",
         fitted=(_CALLS,),
-        software=MEGATRON_DEEPSPEED,
+        software=MEGATRON,
     ),
     TransformerProgram(
         name="nemo",

@@ -47,10 +47,6 @@ MEGATRON = TransformerRuntime(
     fragmented_share=_FRAGMENTED,
 )
 
-#: Megatron-DeepSpeed with the kernels and the schedule of Megatron-LM. The spread is what steps
-#: that the device binds differ by, on every third of the published ones (docs/transformers.md).
-MEGATRON_DEEPSPEED = replace(MEGATRON, spread=0.09)
-
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
 #: in two bytes during the backward pass; norms, activations and the loss are fused. An update
 #: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
@@ -62,7 +58,6 @@ MEGATRON_CORE = TransformerRuntime(
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
     fused_experts=False,
     router_kernels=ROUTER_KERNELS,
-    expert_spread=0.175,
 )
 
 #: Composer over PyTorch FSDP with the Triton kernel of FlashAttention, as LLM Foundry ran MPT.
@@ -101,7 +96,6 @@ NANOTRON = TransformerRuntime(
     copies_logits=True,
     gradient_buckets=True,
     fragmented_share=_FRAGMENTED,
-    spread=0.08,
 )
 
 #: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces beside the layers, the

@@ -20,11 +20,12 @@ import numpy as np
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
+from dse.workload._step_errors import program_spread
 from dse.workload.transformer._types import Schedule
 from dse.workload.transformer.step._cost import Cost
 from dse.workload.transformer.step._costs import StepCosts, make_structure
 from dse.workload.transformer.step._schedule import Pass
-from dse.workload.transformer.step._spread import model_spreads, step_spread
+from dse.workload.transformer.step._spread import model_spreads
 from dse.workload.transformer.step._structure import Kind, Role, pass_parts
 from dse.workload.transformer.step._tasks import StreamName, make_tasks
 
@@ -124,9 +125,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )
     graph = step.graph.with_durations(duration_s)
-    return Iteration(
-        SymmetricRanks.single(graph), duration_s[:, None], errors, step_spread(problem)
-    )
+    spread = program_spread(problem.program, experts=problem.model.experts is not None)
+    return Iteration(SymmetricRanks.single(graph), duration_s[:, None], errors, spread)
 
 
 class _StageTimes(NamedTuple):

@@ -28,10 +28,6 @@ _FITTED_UNIT_RATE = 312e12 / 108
 _SUSTAINED_SPREAD_PER_EFOLD = 0.07
 _ATTENTION_SPREAD_PER_EFOLD = 0.20
 
-#: Share of a product's spread that all products of a step have in common; the rest averages out
-#: over the products of a layer. Chosen so that 90 % of the published steps lie in their interval.
-_COMMON_SHARE = 0.6
-
 
 def model_spreads(
     problem: TransformerJob, product_spread: float, attention_spread: float | None
@@ -48,18 +44,11 @@ def model_spreads(
     efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
     if attention_spread is None:
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
-    products = math.hypot(_COMMON_SHARE * product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds)
+    products = math.hypot(product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds)
     return _SPREAD._replace(
         product_s=math.hypot(products, _routing_spread(problem)),
         attention_s=attention_spread,
     )
-
-
-def step_spread(problem: TransformerJob) -> float:
-    """Returns the spread that remains when every model is right."""
-    software = problem.software
-    releases = software.expert_spread if problem.model.experts is not None else 0.0
-    return math.hypot(software.spread, releases)
 
 
 def _routing_spread(problem: TransformerJob) -> float:

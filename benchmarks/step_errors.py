@@ -1,0 +1,327 @@
+"""Fits how far off predicted steps are, by training program, and leaves groups out.
+
+The distribution is that of :mod:`dse.workload._step_errors`: for each program one spread, found by
+maximum likelihood; the three values of its shape are common to all programs. Steps of one program,
+machine and model are wrong together, so such a group counts as the square root of its steps. A
+spread is drawn towards that of all programs (by a normal distribution of its logarithm), so that a
+few steps that happen to agree make no certainty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+import json
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import lambertw, ndtr
+
+from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, StepErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dse.workload import Job
+
+#: Spreads that are tried.
+_GRID = np.geomspace(0.005, 0.6, 160)
+
+#: Programs differ in their spreads by about this factor's logarithm.
+_PRIOR_SPREAD = 0.6
+
+#: How often the spread that all are drawn towards is found again.
+_ROUNDS = 8
+
+#: Draws of groups, for the error of a share.
+_DRAWS = 400
+
+#: Shapes that are compared.
+_SHARES = (0.0, 0.2, 0.35, 0.5, 1.0)
+_SIDES = (0.5, 0.6, 0.7, 0.85, 1.0)
+_TAILS = (1e-6, 0.1, 0.3, 0.5, 0.7)
+
+
+class Shape(NamedTuple):
+    """What all programs have in common; see :mod:`dse.workload._step_errors`."""
+
+    kernel_share: float = KERNEL_SHARE
+    fast_side: float = FAST_SIDE
+    tail: float = TAIL
+
+
+@dataclass(frozen=True, slots=True)
+class StepError:
+    """How far one published step is from its prediction.
+
+    Attributes:
+        program: Training program.
+        machine: Name of the machine.
+        model: Name of the model.
+        ranks: Number of devices.
+        experts: Whether the model has experts.
+        log_error: Logarithm of actual over predicted time.
+        kernel_spread: Its standard deviation by the errors of kernels alone, as shipped.
+        share_faster: Share of the predicted times that are below the actual one.
+    """
+
+    program: str
+    machine: str
+    model: str
+    ranks: int
+    experts: bool
+    log_error: float
+    kernel_spread: float
+    share_faster: float
+
+    @classmethod
+    def of(cls, job: Job, model: str, measured_s: float) -> StepError:
+        """Returns the error of a job's prediction.
+
+        Args:
+            job: What was predicted.
+            model: Name of its model in the publication.
+            measured_s: Published time.
+        """
+        iteration = job.iteration()
+        return cls(
+            job.program,
+            job.cluster.device.name,
+            model,
+            job.cluster.world_size,
+            bool(getattr(getattr(job, "model", None), "experts", None)),
+            math.log(measured_s / job.simulated().time_s),
+            float(iteration.kernel_errors().std()),
+            float((iteration.sample_times_s() < measured_s).mean()),
+        )
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What makes steps wrong together."""
+        return self.program, self.machine, self.model
+
+
+#: What left-out groups differ in.
+KINDS: dict[str, Callable[[StepError], object]] = {
+    "machine": lambda step: (step.program, step.machine),
+    "model": lambda step: (step.program, step.model),
+    "ranks": lambda step: (step.program, step.ranks),
+    "program": lambda step: step.program,
+}
+
+
+def fitted(steps: Sequence[StepError], shape: Shape | None = None) -> StepErrors:
+    """Returns the spreads of most likelihood.
+
+    Args:
+        steps: Published steps of all programs.
+        shape: Of the distribution; as shipped by default.
+    """
+    return _fit(steps, shape or Shape())[0]
+
+
+def write(path: Path, errors: StepErrors, steps: Sequence[StepError]) -> None:
+    """Writes spreads as the file that comes with dse.
+
+    Args:
+        path: The file.
+        errors: Spreads, which are rounded to two digits.
+        steps: What they were fitted on.
+    """
+    groups = len({step.group for step in steps})
+    document = {
+        "origin": "fitted",
+        "source": (
+            f"{len(steps)} published steps in {groups} groups of one program, machine and model "
+            "(docs/accuracy.md); written by `python benchmarks/probability.py --fit --write`"
+        ),
+        "spreads": {
+            "programs": {name: _rounded(value) for name, value in errors.programs.items()},
+            "experts": _rounded(errors.experts),
+            "without_steps": _rounded(errors.without_steps),
+        },
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def shares_faster(
+    steps: Sequence[StepError], errors: StepErrors, shape: Shape | None = None
+) -> NDArray[np.float64]:
+    """Returns the share of each step's distribution that is below its actual time.
+
+    Args:
+        steps: Published steps.
+        errors: Spreads of programs.
+        shape: Of the distribution; as shipped by default.
+    """
+    shape = shape or Shape()
+    error, kernels = _columns(steps, shape)
+    spread = np.array(
+        [
+            math.hypot(
+                errors.programs.get(step.program, errors.without_steps),
+                errors.experts * step.experts,
+            )
+            for step in steps
+        ]
+    )
+    return np.asarray(ndtr(_normal_score(error, np.hypot(kernels, spread), shape)))
+
+
+def left_out(
+    steps: Sequence[StepError], kind: str, *, centred: bool = False
+) -> NDArray[np.float64]:
+    """Returns the same by spreads that were fitted without the group of each step.
+
+    Args:
+        steps: Published steps of all programs.
+        kind: One of `KINDS`, in which groups differ.
+        centred: Whether predictions are multiplied, for each program, by what the median of the
+            other groups differs by, and of a program that is left out by the median over programs.
+    """
+    values = [KINDS[kind](step) for step in steps]
+    found = np.empty(len(steps))
+    for value in dict.fromkeys(values):
+        mine = [place for place, one in enumerate(values) if one == value]
+        seen = [step for step, one in zip(steps, values, strict=True) if one != value]
+        predicted = [steps[place] for place in mine]
+        if centred:
+            medians = _medians(seen)
+            seen, predicted = _moved(seen, medians), _moved(predicted, medians)
+        found[mine] = shares_faster(predicted, fitted(seen))
+    return found
+
+
+def _medians(steps: Sequence[StepError]) -> dict[str, float]:
+    """Returns the median error of each program, and by no name their median."""
+    of_program: dict[str, list[float]] = {}
+    for step in steps:
+        of_program.setdefault(step.program, []).append(step.log_error)
+    found = {name: float(np.median(errors)) for name, errors in of_program.items()}
+    return {**found, "": float(np.median(list(found.values())))}
+
+
+def _moved(steps: Sequence[StepError], medians: Mapping[str, float]) -> list[StepError]:
+    """Returns steps as if predictions had been multiplied by these errors."""
+    return [
+        replace(step, log_error=step.log_error - medians.get(step.program, medians[""]))
+        for step in steps
+    ]
+
+
+def group_error(
+    steps: Sequence[StepError],
+    values: NDArray[np.float64],
+    figure: Callable[[NDArray[np.float64]], float],
+) -> float:
+    """Returns the standard error of a figure, were other groups published.
+
+    Args:
+        steps: Published steps.
+        values: One a step.
+        figure: What is made of the values.
+
+    Returns:
+        The standard deviation over draws of as many groups, each with all of its steps; NaN with
+        fewer than two groups.
+    """
+    places: dict[object, list[int]] = {}
+    for place, step in enumerate(steps):
+        places.setdefault(step.group, []).append(place)
+    groups = [np.array(found) for found in places.values()]
+    if len(groups) < 2:
+        return math.nan
+    generator = np.random.default_rng(0)
+    drawn = [
+        figure(values[np.concatenate([groups[one] for one in chosen])])
+        for chosen in generator.integers(len(groups), size=(_DRAWS, len(groups)))
+    ]
+    return float(np.std(drawn))
+
+
+def best_shape(steps: Sequence[StepError]) -> tuple[Shape, float]:
+    """Returns the shape of most likelihood, and by how much it exceeds the shipped one's.
+
+    Args:
+        steps: Published steps of all programs.
+
+    Returns:
+        The shape, and the difference of the logarithms of both likelihoods.
+    """
+    shapes = [Shape(*values) for values in product(_SHARES, _SIDES, _TAILS)]
+    found = [(_fit(steps, shape)[1], shape) for shape in shapes]
+    best, shape = max(found, key=lambda one: one[0])
+    return shape, best - _fit(steps, Shape())[1]
+
+
+def _fit(steps: Sequence[StepError], shape: Shape) -> tuple[StepErrors, float]:
+    """Returns spreads and the logarithm of their likelihood."""
+    dense = [step for step in steps if not step.experts]
+    programs = sorted({step.program for step in steps})
+    likelihoods = {
+        name: _by_spread([step for step in dense if step.program == name], shape)
+        for name in programs
+    }
+    centre = math.log(0.07)
+    for _ in range(_ROUNDS):
+        prior = -0.5 * ((np.log(_GRID) - centre) / _PRIOR_SPREAD) ** 2
+        spreads = {
+            name: float(_GRID[(likelihood + prior).argmax()])
+            for name, likelihood in likelihoods.items()
+        }
+        centre = float(np.mean(np.log(list(spreads.values()))))
+    total = sum(
+        float(np.interp(math.log(spreads[name]), np.log(_GRID), likelihood))
+        for name, likelihood in likelihoods.items()
+    )
+    mean_square = float(np.mean(np.square(list(spreads.values()))))
+    experts = 0.0
+    mixtures = [step for step in steps if step.experts]
+    if mixtures:
+        own = np.array([spreads[step.program] for step in mixtures])
+        likelihood = _by_spread(mixtures, shape, own)
+        experts, total = float(_GRID[likelihood.argmax()]), total + float(likelihood.max())
+    return StepErrors(spreads, experts, math.sqrt(mean_square)), total
+
+
+def _by_spread(
+    steps: Sequence[StepError], shape: Shape, beside: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Returns the logarithm of the likelihood of each spread of the grid."""
+    if not steps:
+        return np.zeros(len(_GRID))
+    groups = [step.group for step in steps]
+    weight = np.array([groups.count(group) ** -0.5 for group in groups])
+    error, kernels = _columns(steps, shape)
+    known = kernels if beside is None else np.hypot(kernels, beside)
+    scale = np.hypot(known[:, None], _GRID)
+    side = np.where(error < 0, shape.fast_side, 1.0)[:, None]
+    score = _normal_score(error[:, None], scale, shape)
+    curved = shape.tail * score**2
+    density = -0.5 * score**2 - np.log(side * scale) - 0.5 * curved - np.log1p(curved)
+    return np.asarray(weight @ density)
+
+
+def _normal_score(
+    error: NDArray[np.float64], scale: NDArray[np.float64], shape: Shape
+) -> NDArray[np.float64]:
+    """Returns the normal number that becomes an error; the reverse of `error_quantiles`."""
+    side = np.where(error < 0, shape.fast_side, 1.0)
+    square = (error / (side * scale)) ** 2
+    return np.sign(error) * np.sqrt(np.real(lambertw(shape.tail * square)) / shape.tail)
+
+
+def _columns(
+    steps: Sequence[StepError], shape: Shape
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    error = np.array([step.log_error for step in steps])
+    kernels = np.array([step.kernel_spread for step in steps])
+    return error, kernels * (shape.kernel_share / KERNEL_SHARE)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}")

@@ -1,0 +1,92 @@
+"""How far off predicted times of whole steps are, as published steps of each program show.
+
+The logarithm of actual over predicted time has a scale that the errors of kernels and of the
+program make together. Most steps lie closer to their prediction than a normal distribution of that
+scale says, and a few meet something that nobody modelled and lie much farther out; on the slow
+side farther than on the fast one, where the limits of the hardware hold. Both are one rule for all
+programs: a normal number `z` becomes `z · exp(TAIL · z² / 2)` (Tukey's h), and on the fast side
+`FAST_SIDE` times that. Its median is the prediction.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+import json
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dse.workload._programs import IDEAL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Share of the spread of single kernels and transfers that a step shows: their spreads are of one
+#: kernel each, and errors of many cancel in part. Published steps alone would take less, but all
+#: ran on machines whose kernels were measured; elsewhere nothing else widens the interval.
+KERNEL_SHARE = 0.35
+
+#: Errors on the fast side, as a share of those on the slow side.
+FAST_SIDE = 0.6
+
+#: How heavy the tails are: 0 are those of a normal distribution, 0.3 about those of Student's t
+#: with three degrees of freedom.
+TAIL = 0.3
+
+
+class StepErrors(NamedTuple):
+    """Spreads of programs: scales of the logarithm of actual over predicted time of their steps.
+
+    Written by ``python benchmarks/probability.py --fit --write``.
+
+    Attributes:
+        programs: By name; what remains when every kernel is right.
+        experts: What models with experts add, in squares.
+        without_steps: Of programs of which no step was published.
+    """
+
+    programs: dict[str, float]
+    experts: float
+    without_steps: float
+
+
+@lru_cache(maxsize=1)
+def step_errors() -> StepErrors:
+    """Returns the spreads that come with dse."""
+    text = (files("dse.workload") / "step_errors.json").read_text(encoding="utf-8")
+    return StepErrors(**json.loads(text)["spreads"])
+
+
+def program_spread(name: str, *, experts: bool = False) -> float:
+    """Returns the scale of a program's errors that remains when every kernel is right.
+
+    Args:
+        name: Name of the program; the ideal one adds nothing to its kernels, and one that is not
+            known, or not named, is taken for one of which no step was published.
+        experts: Whether the model has experts.
+    """
+    if name == IDEAL:
+        return 0.0
+    known = step_errors()
+    spread = known.programs.get(name, known.without_steps)
+    return float(np.hypot(spread, known.experts)) if experts else spread
+
+
+@lru_cache(maxsize=8)
+def error_quantiles(count: int) -> NDArray[np.float64]:
+    """Returns evenly spread quantiles of the distribution of errors of scale 1, in their order.
+
+    Args:
+        count: How many.
+
+    Returns:
+        Logarithms of actual over predicted time; shape `(count,)`.
+    """
+    normal = NormalDist()
+    score = np.array([normal.inv_cdf((place + 0.5) / count) for place in range(count)])
+    side = np.where(score < 0, FAST_SIDE, 1.0)
+    found: NDArray[np.float64] = side * score * np.exp(0.5 * TAIL * score**2)
+    found.flags.writeable = False
+    return found
