@@ -210,7 +210,7 @@ class Iteration:
         program = np.random.default_rng(2 * seed + 1).standard_normal(_SAMPLES)[: len(errors)]
         program += self._own_stream(seed, kernels=False).standard_normal(len(errors))
         order = (errors + math.sqrt(0.5) * self.spread * program).argsort().argsort()
-        ranks, kept, _ = self._folded
+        ranks, kept, *_ = self._folded
         expected_s = float(ranks.last_end_s(self.duration_s[:, kept, None].copy())[0])
         return expected_s * np.exp(scale * error_quantiles(len(errors))[order])
 
