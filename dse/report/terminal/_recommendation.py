@@ -169,7 +169,9 @@ def _plan(solved: Solved) -> str:
     gap = solved.bound_per_s / solved.throughput_per_s - 1
     if not math.isfinite(gap):
         return f"{plan} ({solved.planner})"
-    better = f"no plan is more than {percent(gap)} faster" if gap >= _SMALL else "no plan is faster"
+    better = (
+        f"no plan is more than {percent(gap)} faster" if gap >= _SMALL else "no plan is faster"
+    )
     return f"{plan} ({solved.planner}; {better})"
 
 

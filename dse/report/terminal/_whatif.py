@@ -35,7 +35,7 @@ def print_what_if(answer: WhatIf, console: Console) -> None:
     from dse.trace.whatif import bound_by
 
     titles = ("tasks", "inserted", "removed", "step after", "change")
-    table = Table("changes, applied in order", names("change"), figures(*titles))
+    table = Table("changes, applied in order", texts("change"), figures(*titles))
     for effect in answer.effects:
         table.add(
             effect.title,
