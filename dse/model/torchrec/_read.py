@@ -236,7 +236,7 @@ def _notes(
         if silent:
             yield f"features without a lookup in the batches: {', '.join(silent)}"
     if not known_rule:
-        yield "no update rule is set on the tables: row-wise Adagrad"
+        yield "no update rule is set on the tables; assumed: row-wise Adagrad"
     if dense.equivalent:
         yield (
             f"dense part: an MLP {' – '.join(map(str, model.top_mlp))} on the concatenated "
