@@ -56,7 +56,7 @@ class CapturedMachine:
             device = self.device_name
             unknown = f"no built-in platform has {device}" if device else "a CPU does not tell"
             raise ConfigError(
-                f"{why} needs to know what the trace was captured on; {unknown}: name a platform "
+                f"{why} needs to know what the trace was captured on; {unknown}: name it "
                 f"with --platform ({', '.join(list_platforms())}, or a file)"
             )
         return self.platform
