@@ -204,6 +204,25 @@ _COPIED_BELOW_BYTES = (8e6, 12.5e6)
 _COPIES_NOTHING = "v3.0"
 
 
+#: Samples that are evaluated at once, as configurations of submissions say (`batchsize_eval`). Of
+#: DLRM-DCNv2 those of 8, 64 and 128 H100 are stored; of the one-hot model those for four A100 have
+#: one value, but Dell's of v1.1, and that for several nodes of v1.0 another one.
+_ALL_EVALUATE, _RANK_EVALUATES = 262_144, 16_384
+_FOUR_EVALUATE, _DELL_EVALUATES, _NODES_EVALUATED = 55_296, 442_368, 716_800
+
+
+def evaluation_batch_size(row: pd.Series) -> int | None:
+    """Returns the samples of a batch in evaluations; None for as many as the program says."""
+    case, ranks, program = str(row["case"]), int(row["gpus"]), program_of(row)
+    if program == "hugectr":
+        return max(_ALL_EVALUATE, _RANK_EVALUATES * ranks)
+    if program not in _HYBRID:
+        return None
+    if ranks == 4:
+        return _DELL_EVALUATES if "v1.1 Dell" in case else _FOUR_EVALUATE
+    return _NODES_EVALUATED if int(row["nodes"]) > 1 and "v1.0" in case else None
+
+
 def plan_of(scorer: PlanScorer, program: str, case: str = "") -> ShardingPlan:
     """Returns the plan that the program makes, or the solver's where its rule is not known.
 
@@ -289,7 +308,11 @@ def job_of(row: pd.Series) -> DlrmJob:
     software = find_program(DLRM_PROGRAMS, program).software_for(precision)
     # The embedding collection of the submissions has no hot rows.
     replicates = program in _HYBRID and cluster.node_count > 1
-    software = replace(software, hot_rows=software.hot_rows and replicates)
+    software = replace(
+        software,
+        hot_rows=software.hot_rows and replicates,
+        evaluation_batch_size=evaluation_batch_size(row) or software.evaluation_batch_size,
+    )
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
     return job.with_plan(plan_of(job.scorer, program, str(row["case"])))

@@ -73,6 +73,23 @@ def test_evaluation_is_counted_where_it_is_in_the_throughput(published):
     assert published.evaluation_share(row(note="framework HugeCTR")) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [
+        ({}, None),
+        ({"gpus": 4}, 55_296),
+        ({"gpus": 4, "case": "MLPerf v1.1 Dell XE8545"}, 442_368),
+        ({"gpus": 64, "nodes": 8}, None),
+        ({"gpus": 64, "nodes": 8, "case": "MLPerf v1.0 somebody"}, 716_800),
+        ({"model": "mlperf_dlrm_dcnv2"}, 262_144),
+        ({"model": "mlperf_dlrm_dcnv2", "gpus": 128, "nodes": 16}, 2_097_152),
+        ({"note": "framework PyTorch NVIDIA Release 21.05"}, None),
+    ],
+)
+def test_evaluations_have_the_batches_of_their_configurations(published, changes, samples):
+    assert published.evaluation_batch_size(row(**changes)) == samples
+
+
 def test_stated_nodes_and_cards_replace_the_platforms(published):
     cluster = published.cluster_of(
         row(gpus=16, nodes=4, interconnect="NVLink | 2x ConnectX-6 IB HDR 200Gb/Sec")
