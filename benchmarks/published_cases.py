@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from published_evaluations import besides_iteration_s, evaluation_batch_size
 from published_plans import (
     by_rank,
     first_gpu_free_plan,
@@ -146,16 +147,6 @@ def program_of(row: pd.Series) -> str:
     return "hugectr_3_1" if re.search(r"mlperf v(0\.7|1\.0)\b", case) else "hugectr_hybrid"
 
 
-def evaluation_share(row: pd.Series) -> float:
-    """Returns the evaluated samples for each trained one, where the throughput includes them.
-
-    MLPerf evaluates the 89.1 million samples of the test set every twentieth of an epoch of 4.195
-    billion.
-    """
-    included = "in-run evaluation" in str(row.get("note", "")).lower()
-    return 89.1e6 / (0.05 * 4195.2e6) if included else 0.0
-
-
 def cluster_of(row: pd.Series) -> Cluster:
     """Returns the machines of a case: the device's platform, with the nodes that are stated."""
     world_size, nodes = int(row["gpus"]), max(1, int(row.get("nodes", 1) or 1))
@@ -202,25 +193,6 @@ _HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
 #: none.
 _COPIED_BELOW_BYTES = (8e6, 12.5e6)
 _COPIES_NOTHING = "v3.0"
-
-
-#: Samples that are evaluated at once, as configurations of submissions say (`batchsize_eval`). Of
-#: DLRM-DCNv2 those of 8, 64 and 128 H100 are stored; of the one-hot model those for four A100 have
-#: one value, but Dell's of v1.1, and that for several nodes of v1.0 another one.
-_ALL_EVALUATE, _RANK_EVALUATES = 262_144, 16_384
-_FOUR_EVALUATE, _DELL_EVALUATES, _NODES_EVALUATED = 55_296, 442_368, 716_800
-
-
-def evaluation_batch_size(row: pd.Series) -> int | None:
-    """Returns the samples of a batch in evaluations; None for as many as the program says."""
-    case, ranks, program = str(row["case"]), int(row["gpus"]), program_of(row)
-    if program == "hugectr":
-        return max(_ALL_EVALUATE, _RANK_EVALUATES * ranks)
-    if program not in _HYBRID:
-        return None
-    if ranks == 4:
-        return _DELL_EVALUATES if "v1.1 Dell" in case else _FOUR_EVALUATE
-    return _NODES_EVALUATED if int(row["nodes"]) > 1 and "v1.0" in case else None
 
 
 def plan_of(scorer: PlanScorer, program: str, case: str = "") -> ShardingPlan:
@@ -311,7 +283,8 @@ def job_of(row: pd.Series) -> DlrmJob:
     software = replace(
         software,
         hot_rows=software.hot_rows and replicates,
-        evaluation_batch_size=evaluation_batch_size(row) or software.evaluation_batch_size,
+        evaluation_batch_size=evaluation_batch_size(row, program)
+        or software.evaluation_batch_size,
     )
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
@@ -329,9 +302,7 @@ def predict_case(row: pd.Series) -> CaseResult:
         job = job_of(row)
         batch = job.problem.global_batch_size
         prediction = predict_job(job)
-        share = evaluation_share(row)
-        evaluation_s = job.evaluation_time_s(share * batch) if share else 0.0
-        slower = 1.0 + evaluation_s / prediction.iteration_time_s
+        slower = 1.0 + besides_iteration_s(job, row) / prediction.iteration_time_s
         predicted, low, high = (
             batch / (seconds * slower)
             for seconds in (
