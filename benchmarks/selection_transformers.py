@@ -7,7 +7,8 @@ A task is a made-up decoder and batch, and the ways to spread its step over two 
 FSDP2 with and without resharding, tensor parallelism with and without sequence parallelism, whole
 or in two micro-batches, with and without recomputation. All are predicted on the platform, such as
 the file that `dse calibrate` has just written, or on what `--calibrate` measures of the operators
-and exchanges that occur, and trained for real by the trainer `pytorch` in interleaved rounds. No figure is fitted to the tasks. Wants a machine that does nothing else.
+and exchanges that occur, and trained for real by the trainer `pytorch` in interleaved rounds. No
+figure is fitted to the tasks. Wants a machine that does nothing else.
 """
 
 from __future__ import annotations
