@@ -230,8 +230,8 @@ def ms(seconds: float | None, digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a duration in milliseconds, from ten seconds on in seconds."""
-    return f"{seconds:.3f} s" if seconds >= 10 else f"{ms(seconds)} ms"
+    """Formats a duration in milliseconds, from one second on in seconds."""
+    return f"{seconds:.3f} s" if seconds >= 1 else f"{ms(seconds)} ms"
 
 
 def interval(low_s: float, high_s: float) -> str:
