@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Whole numbers up to here are exact in double precision.
 _MAX_WHOLE = 2**53
 
+#: Times and other figures that are measured, in any unit; fits of others overflow.
+_MEASURED = (1e-15, 1e18)
+
 #: Unknown terms of a column that are listed, and characters of a value that are shown.
 _MAX_WORDS = 5
 _MAX_SHOWN = 60
@@ -57,11 +60,21 @@ class Checker:
         return safe.astype(np.int64)
 
     def positive(self, column: str, advice: str = "") -> NDArray[np.float64]:
-        """Returns finite numbers above zero."""
+        """Returns numbers above zero of a size that is measured in any unit."""
         numbers, bad = self._numbers(column)
         zero = "zero or negative"
-        self.refuse(column, ~bad & (numbers <= 0), zero, f"more than 0 is expected{advice}")
-        return np.where(numbers > 0, numbers, 1.0)
+        bad = bad | self.refuse(
+            column, ~bad & (numbers <= 0), zero, f"more than 0 is expected{advice}"
+        )
+        least, most = _MEASURED
+        inside = (numbers >= least) & (numbers <= most)
+        self.refuse(
+            column,
+            ~bad & ~inside,
+            "out of range",
+            f"a number from {least:g} to {most:g} is expected",
+        )
+        return np.where(inside, numbers, 1.0)
 
     def not_negative(self, column: str) -> NDArray[np.float64]:
         """Returns finite numbers from zero on."""

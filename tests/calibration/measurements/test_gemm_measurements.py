@@ -150,6 +150,7 @@ def test_a_column_of_many_unknown_words_is_cut_short(csv):
         ("1,2,3,bf16,inf", "time_us: 1 of 2 values is infinite, here `inf`"),
         ("1,2,3,bf16,0", "time_us: 1 of 2 values is zero or negative, here `0`"),
         ("1,2,3,bf16,-4", "time_us: 1 of 2 values is zero or negative, here `-4`"),
+        ("1,2,3,bf16,1e-308", "time_us: 1 of 2 values is out of range, here `1e-308`"),
         ("1,2,3,bf16,", "time_us: 1 of 2 values is missing; a number is expected"),
         ("1,2,3,bf16,fast", "time_us: 1 of 2 values is no number, here `fast`"),
         ("0,2,3,bf16,5", "m: 1 of 2 values is out of range, here `0`"),
