@@ -65,6 +65,8 @@ def place_shards(
     size = costs @ measure
     order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
     nodes = np.arange(request.world_size) // request.devices_per_node
+    # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
+    dealt = np.argsort(np.arange(request.world_size) % request.devices_per_node, kind="stable")
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
         cut = at[every, table]
@@ -80,7 +82,7 @@ def place_shards(
         if stays.any():
             home = nodes[value.argmin(axis=1)]
             value[stays[cut, None] & (nodes != home[:, None])] = np.inf
-        ranked = np.argsort(value, axis=1, kind="stable")
+        ranked = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")]
         taken = np.zeros(value.shape, dtype=bool)
         taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
         total += cost[:, :, None] * taken[:, None, :]
