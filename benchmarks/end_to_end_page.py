@@ -55,9 +55,11 @@ _HEAD = """
 `python benchmarks/accuracy.py --end-to-end` predicts {count} published steps from
 DeepLearningExamples, MLPerf Training, TorchRec, distributed-embeddings and HiPC'22. Rules
 (`benchmarks/published_cases.py`) derive the configuration of a case from what its source states
-about hardware and software, and from nothing else; MLPerf's figures include evaluation and are
-predicted with it. **These figures are for the same cases on which the parameters below were
-fitted.** Whole groups left out of the fits are in [method.md](method.md).
+about hardware and software, and from nothing else; MLPerf's figures include evaluations,
+whose batches are those of submissions' configurations, and the start of a run
+(`benchmarks/published_evaluations.py`), and are predicted with both. **These figures are for the
+same cases on which the parameters below were fitted.** Whole groups left out of the
+fits are in [method.md](method.md).
 Beside the model stands a roofline of the same steps: kernels at peak arithmetic or bandwidth, one
 after the other, with line rates and no host.
 

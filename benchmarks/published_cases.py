@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from published_evaluations import besides_iteration_s, evaluation_batch_size
 from published_plans import (
     by_rank,
     first_gpu_free_plan,
@@ -144,16 +145,6 @@ def program_of(row: pd.Series) -> str:
     if "dcnv2" in model:
         return "hugectr"
     return "hugectr_3_1" if re.search(r"mlperf v(0\.7|1\.0)\b", case) else "hugectr_hybrid"
-
-
-def evaluation_share(row: pd.Series) -> float:
-    """Returns the evaluated samples for each trained one, where the throughput includes them.
-
-    MLPerf evaluates the 89.1 million samples of the test set every twentieth of an epoch of 4.195
-    billion.
-    """
-    included = "in-run evaluation" in str(row.get("note", "")).lower()
-    return 89.1e6 / (0.05 * 4195.2e6) if included else 0.0
 
 
 def cluster_of(row: pd.Series) -> Cluster:
@@ -289,7 +280,12 @@ def job_of(row: pd.Series) -> DlrmJob:
     software = find_program(DLRM_PROGRAMS, program).software_for(precision)
     # The embedding collection of the submissions has no hot rows.
     replicates = program in _HYBRID and cluster.node_count > 1
-    software = replace(software, hot_rows=software.hot_rows and replicates)
+    software = replace(
+        software,
+        hot_rows=software.hot_rows and replicates,
+        evaluation_batch_size=evaluation_batch_size(row, program)
+        or software.evaluation_batch_size,
+    )
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
     return job.with_plan(plan_of(job.scorer, program, str(row["case"])))
@@ -306,9 +302,7 @@ def predict_case(row: pd.Series) -> CaseResult:
         job = job_of(row)
         batch = job.problem.global_batch_size
         prediction = predict_job(job)
-        share = evaluation_share(row)
-        evaluation_s = job.evaluation_time_s(share * batch) if share else 0.0
-        slower = 1.0 + evaluation_s / prediction.iteration_time_s
+        slower = 1.0 + besides_iteration_s(job, row) / prediction.iteration_time_s
         predicted, low, high = (
             batch / (seconds * slower)
             for seconds in (

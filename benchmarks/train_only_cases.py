@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from published_cases import job_of, platform_of, program_of
+from published_evaluations import evaluation_batch_size
 
 from dse.errors import ConfigError, DseError
 from dse.ranking import coverage
@@ -199,7 +200,8 @@ def _predicted(
         note=row["note"],
     )
     setting = tuple(row[key] for key in ("round", "gpu", "interconnect", "global_batch"))
-    setting = (*setting, program, gpus, nodes, row["network"])
+    evaluated = evaluation_batch_size(as_case, program)
+    setting = (*setting, program, gpus, nodes, row["network"], evaluated)
     try:
         if not row["gpu"]:
             raise ConfigError("the submission names no GPU")

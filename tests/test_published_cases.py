@@ -27,6 +27,12 @@ def published():
 
 
 @pytest.fixture(scope="module")
+def evaluations(published):
+    assert published
+    return sys.modules["published_evaluations"]
+
+
+@pytest.fixture(scope="module")
 def plans(published):
     assert published
     return sys.modules["published_plans"]
@@ -68,9 +74,41 @@ def test_the_program_follows_from_what_the_source_says(published, changes, progr
     assert published.program_of(row(**changes)) == program
 
 
-def test_evaluation_is_counted_where_it_is_in_the_throughput(published):
-    assert published.evaluation_share(row()) == pytest.approx(0.4248, abs=1e-4)
-    assert published.evaluation_share(row(note="framework HugeCTR")) == 0.0
+def test_evaluation_is_counted_where_it_is_in_the_throughput(evaluations):
+    assert evaluations.evaluation_share(row()) == pytest.approx(0.4248, abs=1e-4)
+    assert evaluations.evaluation_share(row(note="framework HugeCTR")) == 0.0
+
+
+def test_a_throughput_includes_evaluations_and_the_start_of_a_run(published, evaluations):
+    stated = row(gpu="A100-SXM-80GB")
+    job = published.job_of(stated)
+    batch = job.problem.global_batch_size
+    # 89.1 million samples, and 75 ms, every twentieth of an epoch.
+    interval = 0.05 * 4195.2e6
+    expected_s = (job.evaluation_time_s(89.1e6) + 0.075) * batch / interval
+    assert evaluations.besides_iteration_s(job, stated) == pytest.approx(expected_s)
+    trained_only = row(note="framework HugeCTR")
+    assert evaluations.besides_iteration_s(job, trained_only) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [
+        ({}, None),
+        ({"gpus": 4}, 55_296),
+        ({"gpus": 4, "case": "MLPerf v1.1 Dell XE8545"}, 442_368),
+        ({"gpus": 64, "nodes": 8}, None),
+        ({"gpus": 64, "nodes": 8, "case": "MLPerf v1.0 somebody"}, 716_800),
+        ({"model": "mlperf_dlrm_dcnv2"}, 262_144),
+        ({"model": "mlperf_dlrm_dcnv2", "gpus": 128, "nodes": 16}, 2_097_152),
+        ({"note": "framework PyTorch NVIDIA Release 21.05"}, None),
+    ],
+)
+def test_evaluations_have_the_batches_of_their_configurations(
+    published, evaluations, changes, samples
+):
+    case = row(**changes)
+    assert evaluations.evaluation_batch_size(case, published.program_of(case)) == samples
 
 
 def test_stated_nodes_and_cards_replace_the_platforms(published):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from dse.model import DlrmModel
 
@@ -19,11 +19,13 @@ def model_from_torchrec(
     precision: str = "tf32",
     dense_optimizer: str = "adam",
     sparse_optimizer: str = "",
+    sequence: Mapping[str, object] | None = None,
 ) -> DlrmModel:
     """Reads a live TorchRec module; what `dse model from-torchrec` does, without a file.
 
     Args:
-        module: A module with an `EmbeddingBagCollection`; its weights may be on the meta device.
+        module: A module with an `EmbeddingBagCollection`, an `EmbeddingCollection` or several of
+            them; its weights may be on the meta device.
         batches: Sample batches as the module takes them. Pooling factors and the popularity of
             rows are measured from every `KeyedJaggedTensor` in them; without any, every bag has
             one lookup and all rows are equally popular.
@@ -33,6 +35,9 @@ def model_from_torchrec(
         dense_optimizer: Update rule of the dense part.
         sparse_optimizer: Update rule of the tables; if empty the one that the module has, else
             row-wise Adagrad.
+        sequence: Attention over the sequences of an `EmbeddingCollection`: the fields of a model
+            file's `sequence` (``layers``, ``hidden``, ``heads``, ``head_dim``, …), because what
+            is computed of them cannot be read from a module.
 
     Returns:
         A model that everything else here accepts.
@@ -62,6 +67,7 @@ def model_from_torchrec(
         precision=Precision(precision),
         dense_optimizer=Optimizer(dense_optimizer),
         sparse_optimizer=Optimizer(sparse_optimizer) if sparse_optimizer else None,
+        sequence=sequence,
     )
     for note in found.notes:
         warnings.warn(note, stacklevel=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint
 from dse.errors import ConfigError, StudyError
@@ -209,17 +209,14 @@ def create_study(
         >>> study.optimize(60).best_trials[0].metrics  # doctest: +SKIP
     """
     options = _run_options(
-        trials=None,
         seed=seed,
         sampler=sampler,
         jobs=jobs,
         executor=executor,
         address=address,
         out=out,
-        resume=False,
         storage=storage,
         study_name=study_name,
-        debug=False,
         overrides=overrides,
     )
     return Study(_space(space), options, objective=objective)
@@ -366,44 +363,18 @@ def _space(space: AnySpace) -> SearchSpace | Mapping[str, object] | str:
 
 
 def _run_options(
-    *,
-    sampler: str,
-    out: str | PathLike[str] | None,
-    trials: int | None,
-    seed: int | None,
-    jobs: int,
-    executor: str,
-    address: str,
-    resume: bool,
-    storage: str,
-    study_name: str,
-    debug: bool,
-    overrides: Sequence[str],
-    time_limit_s: float | None = None,
-    repair: bool = False,
+    *, sampler: str, out: str | PathLike[str] | None, overrides: Sequence[str], **settings: Any
 ) -> RunOptions:
+    """Returns the options of a run, whose other settings are fields of :class:`RunOptions`."""
     from dse.search import RunOptions
     from dse.search.space import SamplerName
 
-    chosen = None
-    if sampler:
-        known = [name.value for name in SamplerName]
-        if sampler not in known:
-            raise ConfigError(f"no sampler is called `{sampler}`; {hint(sampler, known)}")
-        chosen = SamplerName(sampler)
+    known = [name.value for name in SamplerName]
+    if sampler and sampler not in known:
+        raise ConfigError(f"no sampler is called `{sampler}`; {hint(sampler, known)}")
     return RunOptions(
-        trials=trials,
-        seed=seed,
-        sampler=chosen,
-        jobs=jobs,
-        executor=executor,
-        address=address,
+        sampler=SamplerName(sampler) if sampler else None,
         out=None if out is None else Path(out),
-        resume=resume,
-        repair=repair,
-        storage=storage,
-        study_name=study_name,
-        debug=debug,
         overrides=tuple(overrides),
-        time_limit_s=time_limit_s,
+        **settings,
     )

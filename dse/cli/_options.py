@@ -40,6 +40,17 @@ DeviceName = Literal["cpu", "cuda"]
 MACHINE = "Machine and price"
 DLRM = "Recommendation models"
 
+
+def listed(text: str) -> tuple[str, ...]:
+    """Returns the parts of a comma-separated list."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def joined(text: str) -> str:
+    """Returns a comma-separated list as the one value that a study keeps of a set."""
+    return "+".join(listed(text))
+
+
 ModelArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="Model name or YAML file.", autocompletion=models),
@@ -160,6 +171,7 @@ KernelsOption = Annotated[
         metavar="KERNELS",
         help="Kernels of the tables: fused (in device memory, the default), fused_uvm, "
         "fused_uvm_caching (in host memory), such as `fused,fused_uvm_caching`.",
+        callback=joined,
         autocompletion=listed_names(names(KERNELS)),
         rich_help_panel=DLRM,
     ),
@@ -313,16 +325,6 @@ def quantity(option: str, text: str, kind: UnitKind) -> float:
     from dse.config import parse_quantity
 
     return parsed(option, lambda given: parse_quantity(given, kind), text)
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Returns the parts of a comma-separated list."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def joined(text: str) -> str:
-    """Returns a comma-separated list as the one value that a study keeps of a set."""
-    return "+".join(listed(text))
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ class DecisionEntry:
         interval: 90 % interval of the throughput, without unit; empty without one.
         price: Price of all machines an hour, and whose it is; empty without a price.
         cost: Cost of a billion samples or tokens; empty without a price.
-        doubling: What twice the ranks of the same platform bring.
+        doubling: What twice the ranks of the same platform bring; empty where that is not known.
     """
 
     role: str
@@ -116,9 +116,9 @@ def _certified(found: Certificate) -> str:
     how_much = (
         "front not complete, what is missing is not known"
         if math.isnan(missing)
-        else f"at most {float(f'{100 * missing:.2g}'):g} % hypervolume missing"
+        else f"at most {float(f'{100 * missing:.2g}'):g} % of the hypervolume is missing"
     )
-    more = "continue with --resume, and with more --trials where their number ended it"
+    more = "continue with --resume, and with more --trials if they were limited"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"
 
 
@@ -179,7 +179,7 @@ def _changed(ratio: float) -> str:
 def _doubling(choice: Choice) -> str:
     found = choice.doubled
     if found is None:
-        return "not searched"
+        return ""
     text = f"{_changed(found.speed_ratio)} speed"
     if found.cost_ratio is not None:
         text += f", {_changed(found.cost_ratio)} cost"

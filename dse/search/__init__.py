@@ -54,6 +54,7 @@ from dse.search.analyse._sensitivity import (
     SensitivityInput,
     sensitivity,
 )
+from dse.search.analyse._settings import searched_names, setting_words
 from dse.search.compare._inputs import InputDifference
 from dse.search.compare._studies import (
     CommonCandidate,
@@ -134,7 +135,9 @@ __all__ = [
     "revise_study",
     "run",
     "scaling",
+    "searched_names",
     "sensitivity",
+    "setting_words",
     "stored_overrides",
     "stored_platform",
     "stored_source",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
-    from dse.model import DlrmModel, EmbeddingTable, TransformerModel
+    from dse.model import EmbeddingTable
     from dse.sharding import TableConstraints
     from dse.workload._configuration import Configuration
     from dse.workload._metrics import Metric
@@ -82,6 +82,16 @@ class Workload(ABC):
     def sizes(self) -> Mapping[str, float]:
         """What listings say of its size, by name."""
         return {}
+
+    @property
+    def contents(self) -> Mapping[str, object]:
+        """What it consists of, by name, as `dse model show` lists it."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "description": self.description,
+            **self.sizes,
+        }
 
     @property
     def precision(self) -> Precision:
@@ -391,37 +401,3 @@ class Workload(ABC):
             ConfigError: This workload has no plan, or it is too large for a sampler.
         """
         raise ConfigError(f"a {self.title} has no sharding plan to search")
-
-
-class ModelWorkload(Workload):
-    """A workload that trains a model of this package, which has a recipe of its own.
-
-    Attributes:
-        model: What is trained.
-    """
-
-    if TYPE_CHECKING:
-
-        @property
-        def model(self) -> DlrmModel | TransformerModel:
-            """What is trained."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self.model.name
-
-    @property
-    def description(self) -> str:
-        """The model's own line for listings."""
-        return self.model.description
-
-    @property
-    def precision(self) -> Precision:
-        """Arithmetic of the model's own recipe."""
-        return self.model.precision
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of one iteration in the model's own recipe."""
-        return self.model.global_batch_size

@@ -45,7 +45,7 @@ def test_figures_of_an_entry():
     assert take.speed == "8.00 M samples/s"
     assert take.interval == "6.40–10.00"
     assert take.cost == "200 USD per billion samples"
-    assert take.doubling == "not searched"
+    assert take.doubling == ""
 
 
 @pytest.mark.parametrize(

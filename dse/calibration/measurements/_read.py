@@ -69,21 +69,20 @@ def read_gemm(
         optional=("precision",),
         vocabularies={"precision": PRECISION_WORDS},
     )
-    keys: dict[str, NDArray[Any]] = {name: opened.sizes(name) for name in ("m", "n", "k")}
+    keys: dict[str, Any] = {name: opened.sizes(name) for name in ("m", "n", "k")}
     precision = opened.words("precision", options.precision, PRECISION_WORDS)
     if opened.columns.aiconfigurator:
         others = np.array([op != "gemm" for op in opened.table.columns["op_name"].tolist()])
         opened.checker.refuse(
             "op_name", others, "not `gemm`", "choose rows with --where op_name=gemm"
         )
-    time_s = opened.time_s()
+    keys["precision"] = precision
+    common = _common(opened, keys, minimum_points=minimum_points, tolerance=tolerance)
     names, counts = np.unique(precision, return_counts=True)
-    held = [f"{count} of {name}" for name, count in zip(names, counts, strict=True)]
-    notes = _finish(opened, {**keys, "precision": precision}, time_s, minimum_points, tolerance)
-    if len(held) > 1:
-        notes = (*notes, f"several precisions: {', '.join(held)}")
-    rows, origin = opened.table.rows, opened.origin
-    return GemmSamples(keys["m"], keys["n"], keys["k"], precision, time_s, rows, origin, notes)
+    if len(names) > 1:
+        held = [f"{count} of {name}" for name, count in zip(names, counts, strict=True)]
+        common["notes"] += (f"several precisions: {', '.join(held)}",)
+    return GemmSamples(**keys, **common)
 
 
 def read_attention(
@@ -91,7 +90,6 @@ def read_attention(
     options: ColumnOptions | None = None,
     *,
     minimum_points: int = 40,
-    tolerance: float = 0.25,
 ) -> AttentionSamples:
     """Reads times of causal forward attention.
 
@@ -102,8 +100,6 @@ def read_attention(
             a head and time, and optionally heads of keys and values, and keys.
         options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
-        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
-            may be than the shortest.
 
     Raises:
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
@@ -116,26 +112,17 @@ def read_attention(
         optional=("kv_heads", "keys"),
         vocabularies={},
     )
-    keys: dict[str, NDArray[Any]] = {
-        name: opened.sizes(name) for name in ("batch", "heads", "queries")
-    }
+    keys: dict[str, Any] = {name: opened.sizes(name) for name in ("batch", "heads", "queries")}
     keys["dim"] = opened.sizes("head_dim")
     for name, same in (("kv_heads", "heads"), ("keys", "queries")):
         keys[name] = opened.sizes(name) if name in opened.columns.of else keys[same]
-    time_s = opened.time_s()
-    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
-    rows = opened.table.rows
-    return AttentionSamples(
-        **keys, time_s=time_s, source_rows=rows, origin=opened.origin, notes=notes
-    )
+    common = _common(opened, keys, minimum_points=minimum_points, tolerance=0.25)
+    return AttentionSamples(**keys, **common)
 
 
 def read_experts(
     path: str | Path,
     options: ColumnOptions | None = None,
-    *,
-    minimum_points: int = 20,
-    tolerance: float = 0.5,
 ) -> ExpertSamples:
     """Reads times of blocks of experts of one rank, of an even routing over all ranks.
 
@@ -144,9 +131,6 @@ def read_experts(
             token and inside an expert, experts that a token visits, experts and time, and
             optionally the ranks that share the experts and that divide each.
         options: Columns, units and filters that the file does not state.
-        minimum_points: Fewest rows.
-        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
-            may be than the shortest.
 
     Raises:
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
@@ -160,12 +144,11 @@ def read_experts(
         vocabularies={},
     )
     stated = ("tokens", "hidden", "inner", "choices", "experts")
-    keys: dict[str, NDArray[Any]] = {name: opened.sizes(name) for name in stated}
+    keys: dict[str, Any] = {name: opened.sizes(name) for name in stated}
     for name in ("expert_tensor", "expert_ranks"):
         known = name in opened.columns.of
         keys[name] = opened.sizes(name) if known else np.ones_like(keys["tokens"])
-    time_s = opened.time_s()
-    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
+    common = _common(opened, keys, minimum_points=20, tolerance=0.5)
     rows = keys["tokens"] * keys["choices"] / keys["expert_ranks"]
     return ExpertSamples(
         tokens=np.minimum(keys["tokens"], rows),
@@ -173,19 +156,13 @@ def read_experts(
         experts=keys["experts"] / keys["expert_ranks"],
         hidden=keys["hidden"],
         inner=keys["inner"] / keys["expert_tensor"],
-        time_s=time_s,
-        source_rows=opened.table.rows,
-        origin=opened.origin,
-        notes=notes,
+        **common,
     )
 
 
 def read_exchange(
     path: str | Path,
     options: ColumnOptions | None = None,
-    *,
-    minimum_points: int = 20,
-    tolerance: float = 0.5,
 ) -> ExchangeSamples:
     """Reads times of sending each token once to every rank that has one of its experts.
 
@@ -193,9 +170,6 @@ def read_exchange(
         path: A CSV, Parquet or JSON-lines file with columns for tokens of a rank, their columns,
             experts that a token visits, experts and time, and for ranks or with them as an option.
         options: Columns, units and filters that the file does not state.
-        minimum_points: Fewest rows.
-        tolerance: How much longer, as a fraction, the longest of several times of the same sizes
-            may be than the shortest.
 
     Raises:
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
@@ -221,17 +195,13 @@ def read_exchange(
         strict=True,
     )
     copies = np.array([places_visited(*place) for place in places])
-    keys: dict[str, NDArray[Any]] = {
+    keys: dict[str, Any] = {
         "tokens": tokens,
         "hidden": hidden,
         "copies": copies,
         "ranks": ranks,
     }
-    time_s = opened.time_s()
-    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
-    return ExchangeSamples(
-        **keys, time_s=time_s, source_rows=opened.table.rows, origin=opened.origin, notes=notes
-    )
+    return ExchangeSamples(**keys, **_common(opened, keys, minimum_points=20, tolerance=0.5))
 
 
 def read_collective(
@@ -271,15 +241,17 @@ def read_collective(
     ranks = opened.numbers_or("ranks", options.ranks, least=2)
     nodes = _nodes(opened)
     size, dtype, unit_notes = _message_sizes(opened)
-    time_s = opened.time_s()
     nccl = _versions(opened)
-    keys = {"op": op, "ranks": ranks, "size_bytes": size, "dtype": dtype, "nccl": nccl}
-    if nodes.any():
-        keys["nodes"] = nodes
-    notes = _finish(opened, keys, time_s, minimum_points, tolerance)
-    rows, origin = opened.table.rows, opened.origin
-    notes = (*unit_notes, *notes)
-    return CollectiveSamples(op, ranks, nodes, size, time_s, rows, dtype, nccl, origin, notes)
+    keys: dict[str, Any] = {
+        "op": op,
+        "ranks": ranks,
+        "size_bytes": size,
+        "dtype": dtype,
+        "nccl": nccl,
+    }
+    same = {**keys, "nodes": nodes} if nodes.any() else keys
+    common = _common(opened, same, *unit_notes, minimum_points=minimum_points, tolerance=tolerance)
+    return CollectiveSamples(**keys, nodes=nodes, **common)
 
 
 def read_embedding(
@@ -287,7 +259,6 @@ def read_embedding(
     options: ColumnOptions | None = None,
     *,
     minimum_points: int = 20,
-    tolerance: float = 0.25,
 ) -> EmbeddingSamples:
     """Reads times of pooled embedding lookups.
 
@@ -299,8 +270,6 @@ def read_embedding(
             bytes of a value, exponent and time.
         options: Columns, units and filters that the file does not state.
         minimum_points: Fewest rows.
-        tolerance: How much longer, as a fraction, the longest of several times of the same shape
-            may be than the shortest.
 
     Raises:
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
@@ -331,8 +300,7 @@ def read_embedding(
     else:
         alpha = np.zeros(len(opened.table))
         uniform = ("no column `alpha`: looked-up rows taken to be uniform",)
-    time_s = opened.time_s()
-    keys: dict[str, NDArray[Any]] = {
+    keys: dict[str, Any] = {
         "op": op,
         "rows": rows,
         "dim": dim,
@@ -341,34 +309,38 @@ def read_embedding(
         "value_bytes": value_bytes,
         "alpha": alpha,
     }
-    notes = (*uniform, *_finish(opened, keys, time_s, minimum_points, tolerance))
-    return EmbeddingSamples(
-        op=op,
-        rows=rows,
-        dim=dim,
-        batch=batch,
-        pooling=pooling,
-        value_bytes=value_bytes,
-        alpha=alpha,
-        time_s=time_s,
-        source_rows=opened.table.rows,
-        origin=opened.origin,
-        notes=notes,
-    )
+    common = _common(opened, keys, *uniform, minimum_points=minimum_points, tolerance=0.25)
+    return EmbeddingSamples(**keys, **common)
 
 
-def _finish(
+def _common(
     opened: Opened,
     keys: Mapping[str, NDArray[Any]],
-    time_s: NDArray[np.float64],
+    *notes: str,
     minimum_points: int,
     tolerance: float,
-) -> tuple[str, ...]:
+) -> dict[str, Any]:
+    """Returns what all samples have; reports all that is wrong with the file.
+
+    Args:
+        opened: The file.
+        keys: What makes two rows measurements of the same.
+        *notes: Said ahead of those on the rows.
+        minimum_points: Fewest rows.
+        tolerance: How much longer, as a fraction, the longest of several times of the same may be
+            than the shortest.
+    """
+    time_s = opened.time_s()
     opened.checker.finish()
     check_count(opened.table, minimum_points)
     used = tuple(opened.columns.of.values())
     repeats = check_repeats(opened.table, keys, time_s, tolerance, used)
-    return (*opened.notes, *repeats)
+    return {
+        "time_s": time_s,
+        "source_rows": opened.table.rows,
+        "origin": opened.origin,
+        "notes": (*notes, *opened.notes, *repeats),
+    }
 
 
 def _versions(opened: Opened) -> NDArray[np.str_]:

@@ -19,12 +19,24 @@ if TYPE_CHECKING:
     Words: TypeAlias = NDArray[np.str_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Points:
-    """What all samples share: a length, and the selection of points."""
+    """Times of an operation; every array has shape `(points,)`.
+
+    Attributes:
+        time_s: Duration.
+        source_rows: Line or row of the file, from 1.
+        origin: The file.
+        notes: What a reader of the result should know: what was left out or assumed.
+    """
+
+    time_s: Floats
+    source_rows: Integers
+    origin: Origin = field(default_factory=Origin)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.time_s)  # type: ignore[attr-defined]
+        return len(self.time_s)
 
     def select(self, chosen: NDArray[Any]) -> Self:
         """Returns the points of a mask or of indices."""
@@ -34,32 +46,24 @@ class _Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmSamples(_Points):
-    """Times of matrix multiplications `(m, k) × (k, n)`; every array has shape `(points,)`.
+    """Times of matrix multiplications `(m, k) × (k, n)`.
 
     Attributes:
         m: Rows of the result.
         n: Columns of the result.
         k: Inner size.
         precision: Arithmetic, one of `GEMM_PRECISIONS`.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     m: Integers
     n: Integers
     k: Integers
     precision: Words
-    time_s: Floats
-    source_rows: Integers
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveSamples(_Points):
-    """Times of collectives; every array has shape `(points,)`.
+    """Times of collectives.
 
     Attributes:
         op: Collective, one of `COLLECTIVE_OPS`.
@@ -67,24 +71,16 @@ class CollectiveSamples(_Points):
         nodes: Nodes that the ranks are on; 0 where the file does not say.
         size_bytes: Size as nccl-tests counts it: for all-gather and reduce-scatter the total over
             all ranks, for the others the buffer of one rank.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
         dtype: Type of the elements by our name, as written where we have none; empty if unknown.
         nccl: Version of the communication library; empty if unknown.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     op: Words
     ranks: Integers
     nodes: Integers
     size_bytes: Integers
-    time_s: Floats
-    source_rows: Integers
     dtype: Words
     nccl: Words
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 def joined(measured: Sequence[CollectiveSamples]) -> CollectiveSamples:
@@ -104,7 +100,7 @@ def joined(measured: Sequence[CollectiveSamples]) -> CollectiveSamples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingSamples(_Points):
-    """Times of pooled embedding lookups in one table; every array has shape `(points,)`.
+    """Times of pooled embedding lookups in one table.
 
     Attributes:
         op: `forward` or `backward` (update included).
@@ -114,10 +110,6 @@ class EmbeddingSamples(_Points):
         pooling: Lookups of one bag on average.
         value_bytes: Bytes of one value of the table.
         alpha: Exponent of the Zipf distribution of the looked-up rows; 0 is uniform.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     op: Words
@@ -127,15 +119,11 @@ class EmbeddingSamples(_Points):
     pooling: Floats
     value_bytes: Integers
     alpha: Floats
-    time_s: Floats
-    source_rows: Integers
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionSamples(_Points):
-    """Times of causal forward attention; every array has shape `(points,)`.
+    """Times of causal forward attention.
 
     Attributes:
         batch: Sequences.
@@ -144,10 +132,6 @@ class AttentionSamples(_Points):
         queries: Queries of a sequence.
         keys: Keys of a sequence.
         dim: Columns of a head.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     batch: Integers
@@ -156,15 +140,11 @@ class AttentionSamples(_Points):
     queries: Integers
     keys: Integers
     dim: Integers
-    time_s: Floats
-    source_rows: Integers
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertSamples(_Points):
-    """Times of blocks of gated experts in half precision; every array has shape `(points,)`.
+    """Times of blocks of gated experts in half precision.
 
     Attributes:
         tokens: Tokens with a row on the device, at most.
@@ -172,10 +152,6 @@ class ExpertSamples(_Points):
         experts: Experts of the device.
         hidden: Columns of a token.
         inner: Columns inside an expert.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     tokens: Floats
@@ -183,35 +159,23 @@ class ExpertSamples(_Points):
     experts: Floats
     hidden: Integers
     inner: Floats
-    time_s: Floats
-    source_rows: Integers
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeSamples(_Points):
-    """Times of sending tokens to the ranks of their experts; every array has shape `(points,)`.
+    """Times of sending tokens to the ranks of their experts.
 
     Attributes:
         tokens: Tokens of a rank.
         hidden: Columns of a token.
         copies: Ranks that a token is sent to, on average over even routing.
         ranks: Ranks that exchange.
-        time_s: Duration.
-        source_rows: Line or row of the file, from 1.
-        origin: The file.
-        notes: What a reader of the result should know: what was left out or assumed.
     """
 
     tokens: Integers
     hidden: Integers
     copies: Floats
     ranks: Integers
-    time_s: Floats
-    source_rows: Integers
-    origin: Origin = field(default_factory=Origin)
-    notes: tuple[str, ...] = ()
 
 
 Samples: TypeAlias = (

@@ -110,7 +110,9 @@ class Predicted:
     @property
     def _link(self) -> LinkSpec:
         links = self.open_job.platform.links
-        return next((link for link in links if link.name == self.request.link), links[0])
+        return next(
+            (link for link in links if link.name == self.request.parameters.get("link")), links[0]
+        )
 
     def _places(self) -> list[dict[str, object]]:
         """Returns time and memory of what one entry of the breakdown stands for."""

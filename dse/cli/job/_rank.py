@@ -9,30 +9,20 @@ import typer
 
 from dse.cli._complete import models
 from dse.cli._exit import ExitCode
-from dse.cli._options import (
-    BatchOption,
-    JsonOption,
-    LaunchOption,
-    LinkOption,
-    NetworkOption,
-    PlatformOption,
-    PrecisionOption,
-    PriceBasisOption,
-    PriceProviderOption,
-    ProgramOption,
-    ReplicaPlacementOption,
-    ReplicasOption,
-    SetOption,
-    SyncIntervalOption,
-    TableTypeOption,
-    TrainPipelineOption,
-    WireOption,
-)
+from dse.cli._options import JsonOption
+from dse.cli.job._options import TRANSFORMER_OPTIONS, describes_job
 
 if TYPE_CHECKING:
     from dse._terminal import Console
+    from dse.cli.job._request import Request
 
 
+@describes_job(
+    without=(
+        *("model", "world_size", "plan", "hot_rows", "compute_kernels", "host_profile"),
+        *TRANSFORMER_OPTIONS,
+    )
+)
 def rank_command(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],
     model: Annotated[
@@ -41,22 +31,7 @@ def rank_command(
             "--model", metavar="NAME", help="Model name or YAML file.", autocompletion=models
         ),
     ],
-    platform: PlatformOption,
-    global_batch_size: BatchOption,
-    link: LinkOption = "",
-    network: NetworkOption = "",
-    precision: PrecisionOption = None,
-    launch: LaunchOption = None,
-    train_pipeline: TrainPipelineOption = None,
-    replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = None,
-    sync_interval: SyncIntervalOption = None,
-    wire: WireOption = "",
-    table_data_type: TableTypeOption = None,
-    program: ProgramOption = "",
-    changes: SetOption = None,
-    basis: PriceBasisOption = None,
-    provider: PriceProviderOption = "",
+    request: Request,
     as_json: JsonOption = False,
 ) -> None:
     """Order sharding plans by predicted iteration time; plans that do not fit come last.
@@ -72,39 +47,20 @@ def rank_command(
         prediction_fields,
         program_fields,
     )
-    from dse.cli.job._request import Request, open_job
+    from dse.cli.job._request import open_job
     from dse.report.console import line
     from dse.report.terminal import RankingRow, print_ranking
     from dse.workload import compare_jobs, explain_job, predict_job
 
-    request = Request(
-        model=model,
-        platform=platform,
-        world_size=1,
-        global_batch_size=global_batch_size,
-        link=link,
-        network=network,
-        precision=precision,
-        program=program,
-        launch=launch,
-        train_pipeline=train_pipeline,
-        replicas=replicas,
-        replica_placement=replica_placement,
-        sync_interval=sync_interval,
-        communication_precision=wire,
-        table_data_type=table_data_type,
-        price_basis=basis,
-        price_provider=provider,
-        overrides=tuple(changes or ()),
-    )
     # A plan names the ranks of a sharding group; one rank is enough to read it.
-    reader = open_job(replace(request, replicas=None))
+    request = replace(request, model=model)
+    reader = open_job(request.changed({"world_size": 1, "replicas": None}))
     opened = {1: reader}
     scored = []
     for path in plans:
         plan = reader.job.read_plan(path)
         if plan.world_size not in opened:
-            ranks = plan.world_size * (replicas or 1)
+            ranks = plan.world_size * request.parameters.get("replicas", 1)
             opened[plan.world_size] = open_job(replace(request, world_size=ranks))
         found = opened[plan.world_size]
         job = found.job.with_plan(plan, str(path))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dse.cli.job._options import JOB_OPTIONS
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dse.workload import Job, ParameterValue, Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One configuration as given by options; fields without a value are empty.
 
@@ -25,117 +26,39 @@ class Request:
         platform: Platform name or file, or a mapping that derives one from another.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
-        link: Interconnect inside a node; the platform's default if empty.
-        network: Network between nodes; if empty, that of the instances that prices are asked of,
-            else the platform's default.
-        precision: Arithmetic; the model's own if empty.
-        program: Training program; that of the kind of model if empty.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
-        launch: How the host launches kernels; as the program does if empty.
-        train_pipeline: Which work on later batches overlaps with an iteration; as the program does
-            if empty.
-        replicas: Sharding groups with a copy of all tables each.
-        replica_placement: Where the ranks of a group are.
-        sync_interval: Iterations from one average of the copies to the next.
-        communication_precision: Formats of pooled embeddings on the wire; as the program does if
-            empty.
-        hot_rows: Whether plans may keep popular rows on every rank; if the program can when None.
-        table_data_type: Type of all embedding rows; that of each table if empty.
-        compute_kernels: Kernels of the tables, which say where these may be; device memory if
-            empty.
         host_profile: File of host overheads; the platform's if empty.
-        tensor: Tensor-parallel ranks.
-        pipeline: Pipeline stages.
-        context: Context-parallel ranks.
-        context_exchange: How these share keys and values.
-        expert: Ranks that share the experts of a layer.
-        expert_tensor: Ranks that share every expert's matrices.
-        expert_dispatch: How tokens reach their experts.
-        interleave: Virtual pipeline stages of a stage.
-        schedule: Order of the passes of a pipeline stage.
-        sequence_parallel: Whether tensor-parallel ranks share norms and residuals.
-        micro_batch_size: Samples of one pass through a stage.
-        recompute: What the backward pass recomputes.
-        recompute_modules: Parts of a layer that selective recomputation repeats.
-        recompute_layers: Layers of each stage that are recomputed.
-        offload: What is kept in host memory.
-        offload_layers: Layers of each stage whose activations it holds.
-        data_sharding: ZeRO stage.
-        sharding_degree: Ranks that share one copy of what is sharded; all replicas if None.
-        reshard_after_forward: Whether gathered parameters are freed before the backward pass.
-        no_sync: Whether sharded gradients are reduced after the last micro-batch alone.
-        gradient_reduction_precision: Type of gradients in their sums; the program's if
-            empty.
         price_basis: Which list prices count; those on demand if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         overrides: Changes of the platform's figures, as `PATH=VALUE`.
+        parameters: Value of each parameter of the workload that was given.
     """
 
-    model: str
+    model: str = ""
     platform: str | Mapping[str, object]
-    world_size: int
+    world_size: int = 1
     global_batch_size: int
-    link: str = ""
-    network: str = ""
-    precision: str | None = None
-    program: str = ""
     plan: str = ""
-    launch: str | None = None
-    train_pipeline: str | None = None
-    replicas: int | None = None
-    replica_placement: str | None = None
-    sync_interval: int | None = None
-    communication_precision: str = ""
-    hot_rows: bool | None = None
-    table_data_type: str | None = None
-    compute_kernels: str = ""
     host_profile: str = ""
-    tensor: int | None = None
-    pipeline: int | None = None
-    context: int | None = None
-    context_exchange: str | None = None
-    expert: int | None = None
-    expert_tensor: int | None = None
-    expert_dispatch: str | None = None
-    interleave: int | None = None
-    schedule: str | None = None
-    sequence_parallel: bool | None = None
-    micro_batch_size: int | None = None
-    recompute: str | None = None
-    recompute_modules: str = ""
-    recompute_layers: int | None = None
-    offload: str | None = None
-    offload_layers: int | None = None
-    data_sharding: str | None = None
-    sharding_degree: int | None = None
-    reshard_after_forward: bool | None = None
-    no_sync: bool | None = None
-    gradient_reduction_precision: str | None = None
     price_basis: str | None = None
     price_provider: str = ""
     overrides: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def given(self) -> dict[str, str | int | bool]:
-        """Returns the values of the options that were given, without those of every model."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            name: value
-            for name, value in values.items()
-            if name not in _OF_EVERY_MODEL and value not in (None, "")
-        }
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Request:
+        """Returns the request of options, of which those without a value are None or empty."""
+        names = {one.name for one in fields(cls)}
+        own = {name: values[name] for name in names & values.keys() if values[name] is not None}
+        own["overrides"] = tuple(own.get("overrides", ()))
+        given = {name: value for name, value in values.items() if name not in names}
+        given = {name: value for name, value in given.items() if value not in (None, "")}
+        return cls(**own, parameters=given)
 
-
-#: Fields of a request that every workload has.
-_OF_EVERY_MODEL = (
-    "model",
-    "platform",
-    "world_size",
-    "global_batch_size",
-    "host_profile",
-    "price_basis",
-    "price_provider",
-    "overrides",
-)
+    def changed(self, values: Mapping[str, Any]) -> Request:
+        """Returns a request in which some options have other values, or none."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Request.of({**own.pop("parameters"), **own, **values})
 
 
 @dataclass(frozen=True)
@@ -194,11 +117,10 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         changed, figures = override_platforms(named, request.overrides)
         changes = tuple(figure for figure in figures if figure.platform == platform.name)
         platform = changed[platform.name]
-    given = request.given()
-    _check_options(given, workload)
-    given.pop("plan", None)
+    given = dict(request.parameters)
+    _check_options([*given, *(["plan"] if request.plan else [])], workload)
     basis = request.price_basis or "on_demand"
-    if not request.network and (request.price_basis or request.price_provider):
+    if "network" not in given and (request.price_basis or request.price_provider):
         given["network"] = platform.rented_network(
             request.world_size, basis=basis, provider=request.price_provider
         )
@@ -226,12 +148,13 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     return OpenJob(workload, platform, parameters, job, host, quote, reason, changes)
 
 
-def _check_options(given: dict[str, str | int | bool], workload: Workload) -> None:
+def _check_options(given: list[str], workload: Workload) -> None:
     """Checks that the options are for this kind of workload."""
+    own = {one.name for one in fields(Request)}
     known = [
-        field.name
-        for field in fields(Request)
-        if field.name not in _OF_EVERY_MODEL and field.name in workload.parameters.model_fields
+        name
+        for name in JOB_OPTIONS
+        if name not in own and name in workload.parameters.model_fields
     ]
     if workload.finds_plans:
         known.append("plan")

@@ -11,45 +11,18 @@ import typer
 from dse.cli._complete import SHARDING_TYPES, names
 from dse.cli._complete import listed as complete_list
 from dse.cli._exit import ExitCode
-from dse.cli._options import (
-    BatchOption,
-    ForceOption,
-    HotRowsOption,
-    JsonOption,
-    KernelsOption,
-    LaunchOption,
-    LinkOption,
-    ModelArgument,
-    NetworkOption,
-    PlatformOption,
-    PrecisionOption,
-    PriceBasisOption,
-    PriceProviderOption,
-    ProgramOption,
-    ReplicaPlacementOption,
-    ReplicasOption,
-    SeedOption,
-    SetOption,
-    SyncIntervalOption,
-    TableTypeOption,
-    TrainPipelineOption,
-    WireOption,
-    WorldSizeOption,
-    joined,
-    listed,
-    new_file,
-)
+from dse.cli._options import ForceOption, JsonOption, SeedOption, listed, new_file
+from dse.cli.job._options import TRANSFORMER_OPTIONS, describes_job
 
 if TYPE_CHECKING:
     from dse._terminal import Console
+    from dse.cli.job._request import Request
     from dse.sharding import TableConstraints
 
 
+@describes_job(without=("plan", "host_profile", *TRANSFORMER_OPTIONS))
 def shard_command(
-    model: ModelArgument,
-    platform: PlatformOption,
-    world_size: WorldSizeOption,
-    global_batch_size: BatchOption,
+    request: Request,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the plan as JSON.")
     ] = None,
@@ -95,22 +68,6 @@ def shard_command(
         ),
     ] = None,
     seed: SeedOption = 0,
-    link: LinkOption = "",
-    network: NetworkOption = "",
-    precision: PrecisionOption = None,
-    launch: LaunchOption = None,
-    train_pipeline: TrainPipelineOption = None,
-    replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = None,
-    sync_interval: SyncIntervalOption = None,
-    wire: WireOption = "",
-    hot_rows: HotRowsOption = None,
-    table_data_type: TableTypeOption = None,
-    compute_kernels: KernelsOption = "",
-    program: ProgramOption = "",
-    changes: SetOption = None,
-    basis: PriceBasisOption = None,
-    provider: PriceProviderOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
@@ -124,7 +81,7 @@ def shard_command(
         prediction_fields,
         program_fields,
     )
-    from dse.cli.job._request import Request, open_job
+    from dse.cli.job._request import open_job
     from dse.errors import InfeasibleError
     from dse.report.console import line
     from dse.report.terminal import ShardingView, print_sharding
@@ -134,30 +91,8 @@ def shard_command(
     new_file("--out", out, force=force)
     table_constraints = _constraints(constraints, pin or [], allow or [])
     allowed_types = _types(types)
-    request = Request(
-        model=model,
-        platform=platform,
-        world_size=world_size,
-        global_batch_size=global_batch_size,
-        link=link,
-        network=network,
-        precision=precision,
-        program=program,
-        launch=launch,
-        train_pipeline=train_pipeline,
-        replicas=replicas,
-        replica_placement=replica_placement,
-        sync_interval=sync_interval,
-        communication_precision=wire,
-        hot_rows=hot_rows,
-        table_data_type=table_data_type,
-        compute_kernels=joined(compute_kernels),
-        price_basis=basis,
-        price_provider=provider,
-        overrides=tuple(changes or ()),
-    )
     opened = open_job(request)
-    name = opened.workload.name
+    name, world_size = opened.workload.name, request.world_size
     try:
         with progress(f"planning {name} on {world_size:,} ranks"):
             solution = opened.job.solve(
@@ -183,7 +118,7 @@ def shard_command(
         "model": name,
         "platform": opened.platform.name,
         "world_size": world_size,
-        "global_batch_size": global_batch_size,
+        "global_batch_size": request.global_batch_size,
         **program_fields(opened.program),
         **change_fields(opened.changes),
         **prediction_fields(prediction, job),

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dse.cli.job._request import Request
+from dse.cli.job._options import JOB_OPTIONS, kinds_of, least_of
 from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dse.cli.job._request import Request
 
 _FILE_ENDINGS = (".yaml", ".yml", ".json")
 _YES_OR_NO = {"true": True, "yes": True, "false": False, "no": False}
-_NUMBERS = (
-    "world_size",
-    "global_batch_size",
-    "replicas",
-    "sync_interval",
-    "tensor",
-    "pipeline",
-    "context",
-    "expert",
-    "expert_tensor",
-    "interleave",
-    "micro_batch_size",
-    "sharding_degree",
-)
-_SWITCHES = ("sequence_parallel", "reshard_after_forward", "no_sync")
 
 #: Other names of keys.
 _ALIASES = {
@@ -36,7 +23,7 @@ _ALIASES = {
 }
 
 #: Keys of `--versus`.
-KEYS = tuple(field.name for field in fields(Request) if field.name != "overrides")
+KEYS = tuple(name for name in JOB_OPTIONS if name != "overrides")
 
 
 def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
@@ -52,7 +39,7 @@ def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
     """
     values = _from_file(versus) if _is_file(versus) else _from_text(versus)
     checked: dict[str, Any] = {key: _checked(key, value) for key, value in values.items()}
-    other = replace(request, **checked)
+    other = request.changed(checked)
     if other == request:
         raise ConfigError(
             f"--versus: `{versus}` changes nothing; give at least one of {', '.join(KEYS)} "
@@ -116,18 +103,20 @@ def _known(key: str) -> str:
 def _checked(key: str, value: object) -> str | int | bool | dict[str, object]:
     if key == "platform" and isinstance(value, dict):
         return value
-    if key in _SWITCHES:
+    if bool in kinds_of(key):
         given = str(value).lower()
         if given not in _YES_OR_NO:
             raise ConfigError(f"--versus: {key}: expected true or false, found `{value}`")
         return _YES_OR_NO[given]
-    if key in _NUMBERS:
+    if int in kinds_of(key):
         try:
             number = int(str(value).replace("_", ""))
         except ValueError:
-            number = 0
-        if number < 1:
-            raise ConfigError(f"--versus: {key}: expected a whole number from 1, found `{value}`")
+            number = -1
+        if number < (least := least_of(key)):
+            raise ConfigError(
+                f"--versus: {key}: expected a whole number from {least}, found `{value}`"
+            )
         return number
     if isinstance(value, dict | list | bool):
         raise ConfigError(f"--versus: {key}: expected text, found `{value}`")

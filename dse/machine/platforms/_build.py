@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dse.config import UnitKind, format_quantity
@@ -113,15 +113,8 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
 
 
 def _peak(block: PeakBlock) -> PeakRates:
-    return PeakRates(
-        fp32_flops_per_s=block.fp32,
-        tf32_flops_per_s=block.tf32,
-        fp16_flops_per_s=block.fp16,
-        bf16_flops_per_s=block.bf16,
-        fp8_flops_per_s=block.fp8,
-        mxfp8_flops_per_s=block.mxfp8,
-        nvfp4_flops_per_s=block.nvfp4,
-    )
+    rates = (field.name for field in fields(PeakRates))
+    return PeakRates(**{rate: getattr(block, rate.removesuffix("_flops_per_s")) for rate in rates})
 
 
 def _link(name: str, block: LinkBlock) -> LinkSpec:

@@ -31,16 +31,17 @@ from dse.config import (
 )
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms._build import offer_fact
-from dse.machine.platforms._hardware_schema import Name
-from dse.machine.platforms._override import given_price, rebuilt, spelled_out
-from dse.machine.platforms._own_schema import (
-    OwnDeviceBlock,
-    OwnHostBlock,
-    OwnLinkBlock,
-    OwnNetworkBlock,
-    OwnNodeBlock,
-    OwnPodBlock,
+from dse.machine.platforms._hardware_schema import (
+    DeviceBlock,
+    HostBlock,
+    LinkBlock,
+    Name,
+    NetworkBlock,
+    NodeBlock,
+    PodBlock,
 )
+from dse.machine.platforms._override import given_price, rebuilt, spelled_out
+from dse.machine.platforms._own_schema import Own
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 
@@ -113,16 +114,16 @@ class DerivedPlatformBlock(StrictModel):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^:=\n]+$")] = ""
     description: Annotated[str, Field(max_length=200)] = ""
     price: RentalPrice | None = None
-    device: OwnDeviceBlock | None = None
-    node: OwnNodeBlock | None = None
-    pod: OwnPodBlock | None = None
-    link: OwnLinkBlock | None = None
-    links: dict[Name, OwnLinkBlock] | None = None
+    device: Own[DeviceBlock] | None = None
+    node: Own[NodeBlock] | None = None
+    pod: Own[PodBlock] | None = None
+    link: Own[LinkBlock] | None = None
+    links: dict[Name, Own[LinkBlock]] | None = None
     default_link: Name | None = None
-    network: OwnNetworkBlock | None = None
-    networks: dict[Name, OwnNetworkBlock] | None = None
+    network: Own[NetworkBlock] | None = None
+    networks: dict[Name, Own[NetworkBlock]] | None = None
     default_network: Name | None = None
-    host: OwnHostBlock | None = None
+    host: Own[HostBlock] | None = None
 
     @field_validator("name")
     @classmethod

@@ -20,6 +20,8 @@ from dse.model.dlrm._model import DataType, Interaction, InteractionKind
 from dse.model.dlrm._schema import ModelDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dse.indices import IndexDistribution
     from dse.model.dlrm._table_list import TableEntry, TableList
 
@@ -46,6 +48,7 @@ class ModelRecipe:
         sparse_optimizer: Update rule of the tables.
         global_batch_size: Batch of the training recipe.
         description: One line for listings.
+        sequence: Fields of the model's `sequence`, which tables without pooling need.
     """
 
     name: str
@@ -62,6 +65,7 @@ class ModelRecipe:
     sparse_optimizer: Optimizer = Optimizer.ROWWISE_ADAGRAD
     global_batch_size: int = 65536
     description: str = ""
+    sequence: Mapping[str, object] | None = None
 
 
 def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
@@ -91,6 +95,7 @@ def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
         f"dense_features: {recipe.dense_features}",
         f"bottom_mlp: {list(recipe.bottom_mlp)}",
         f"interaction: {_interaction(interaction)}",
+        *([f"sequence: {json.dumps(dict(recipe.sequence))}"] if recipe.sequence else []),
         f"top_mlp: {list(recipe.top_mlp)}",
         f"precision: {recipe.precision}",
         f"optimizer: {{dense: {recipe.dense_optimizer}, sparse: {recipe.sparse_optimizer}}}",
@@ -149,6 +154,8 @@ def _fields(entry: TableEntry) -> list[str]:
         fields.append(f"pooling: {joined}")
     if entry.pooling_distribution is not None:
         fields.append(f"pooling_distribution: {entry.pooling_distribution}")
+    if not entry.pooled:
+        fields.append("pooled: false")
     if entry.indices is not None:
         fields.append(f"indices: {_indices(entry.indices)}")
     if entry.data_type is not None:

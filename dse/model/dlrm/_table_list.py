@@ -80,6 +80,7 @@ class TableEntry:
         weighted: Whether lookups have weights; None likewise.
         bags_per_sample: Bags of a feature for one sample; None likewise.
         pooling_distribution: How lookups vary from bag to bag; None likewise.
+        pooled: Whether a bag's rows are summed; a list cannot say otherwise.
     """
 
     line: int
@@ -93,6 +94,7 @@ class TableEntry:
     weighted: bool | None = None
     bags_per_sample: float | None = None
     pooling_distribution: PoolingDistribution | None = None
+    pooled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

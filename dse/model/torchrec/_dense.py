@@ -3,7 +3,8 @@
 A module with TorchRec's `dense_arch`, `inter_arch` and `over_arch` has the MLPs and the
 interaction of its model. Any other is described by an MLP on the concatenated vectors with as
 many linear layers, all of one width, and as many parameters: the same arithmetic, and the same
-gradients to reduce, in products of another shape.
+gradients to reduce, in products of another shape. Attention over sequences is not recognized in a
+module; what is known of it comes from the caller, and the MLP stands for the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.model.torchrec._tables import LiveTable
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What the attention over a sequence has of a module.
+
+    Attributes:
+        hidden: Width of the vector that it yields.
+        parameters: Its parameters.
+        layers: Linear layers that it may have.
+    """
+
+    hidden: int = 0
+    parameters: int = 0
+    layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,11 @@ class DensePart:
 
 
 def dense_part(
-    module: Any, tables: Sequence[LiveTable], sparse: frozenset[int], dense_features: int
+    module: Any,
+    tables: Sequence[LiveTable],
+    sparse: frozenset[int],
+    dense_features: int,
+    attention: Attention,
 ) -> DensePart:
     """Reads the dense part.
 
@@ -51,6 +71,7 @@ def dense_part(
         tables: Its tables.
         sparse: Identities of the parameters of tables.
         dense_features: Width of the dense input, where batches have one.
+        attention: Attention over sequences.
     """
     own = [parameter for parameter in module.parameters() if id(parameter) not in sparse]
     parameters = sum(parameter.numel() for parameter in own)
@@ -66,12 +87,14 @@ def dense_part(
                 parameters,
                 equivalent=False,
             )
-    layers = max(1, len(_linear(module)))
-    width = dense_features + sum(table.dim * len(table.features) for table in tables)
+    layers = max(1, len(_linear(module)) - attention.layers)
+    pooled = sum(table.dim * len(table.features) for table in tables if table.pooled)
     return DensePart(
         dense_features,
         (),
-        _equivalent(width, layers, parameters),
+        _equivalent(
+            dense_features + pooled + attention.hidden, layers, parameters - attention.parameters
+        ),
         Interaction(InteractionKind.CONCAT),
         parameters,
         equivalent=True,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
 from dse.config import parse_document
+from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model._common import Optimizer
 from dse.model.dlrm import (
     LENGTH_SPREAD,
+    Interaction,
+    InteractionKind,
     ModelDocument,
     ModelRecipe,
     PoolingDistribution,
@@ -19,9 +22,10 @@ from dse.model.dlrm import (
     TableList,
     compose_model,
     dense_parameter_count,
+    interaction_width,
 )
 from dse.model.torchrec._batches import measure_lookups
-from dse.model.torchrec._dense import dense_part
+from dse.model.torchrec._dense import Attention, dense_part
 from dse.model.torchrec._tables import in_collections, live_tables, table_rule
 
 if TYPE_CHECKING:
@@ -87,11 +91,13 @@ def read_torchrec(
     precision: Precision = Precision.TF32,
     dense_optimizer: Optimizer = Optimizer.ADAM,
     sparse_optimizer: Optimizer | None = None,
+    sequence: Mapping[str, object] | None = None,
 ) -> LiveModel:
     """Reads tables, features, update rule and dense part of a TorchRec module.
 
     Args:
-        module: A module with an `EmbeddingBagCollection`; its weights may be on the meta device.
+        module: A module with an `EmbeddingBagCollection`, an `EmbeddingCollection` or several of
+            them; its weights may be on the meta device.
         batches: Sample batches as the module takes them; pooling factors and the popularity of
             rows are measured from every `KeyedJaggedTensor` inside. Without any, every bag has
             one lookup and all rows are equally popular.
@@ -102,14 +108,21 @@ def read_torchrec(
         dense_optimizer: Update rule of the dense part.
         sparse_optimizer: Update rule of the tables; what `apply_optimizer_in_backward` set if
             None, else row-wise Adagrad.
+        sequence: Attention over the sequences of an `EmbeddingCollection`, with the fields of a
+            model file's `sequence`; what is computed of them cannot be read from a module.
 
     Raises:
         ConfigError: Something in the module cannot be predicted; it is named.
     """
     tables = live_tables(module)
+    if sequence is None and (alone := next((one for one in tables if not one.pooled), None)):
+        raise ConfigError(
+            f"`{alone.path}` is an EmbeddingCollection, and what is computed of its sequences "
+            "cannot be read from the module; describe the attention over them (`sequence`: "
+            "layers, hidden, heads, head_dim; docs/formats.md)"
+        )
     measured = measure_lookups(tables, batches)
     found_rule = table_rule(module)
-    dense = dense_part(module, tables, in_collections(module), measured.dense_features)
     lookups = tuple(_table_lookups(tables, measured))
     laws = {one.table: one.indices for one in lookups}
     entries = tuple(
@@ -121,21 +134,45 @@ def read_torchrec(
     batch = global_batch_size or measured.samples or _USUAL_BATCH
     recipe = ModelRecipe(
         name=name or type(module).__name__.lower(),
-        dense_features=dense.dense_features,
-        bottom_mlp=dense.bottom_mlp,
-        top_mlp=dense.top_mlp,
-        interaction=dense.interaction,
+        dense_features=measured.dense_features,
+        bottom_mlp=(),
+        top_mlp=(1,),
+        interaction=Interaction(InteractionKind.CONCAT),
         precision=precision,
         dense_optimizer=dense_optimizer,
         sparse_optimizer=sparse_optimizer or found_rule or Optimizer.ROWWISE_ADAGRAD,
         global_batch_size=batch,
         description=f"{len(tables)} tables of {type(module).__name__}",
+        sequence=sequence,
     )
-    text = compose_model(TableList(origin, digest, entries), recipe)
-    model = parse_document(text, ModelDocument, file=origin).to_model()
+    listed = TableList(origin, digest, entries)
+    attention = Attention() if sequence is None else _attention(_composed(listed, recipe)[1])
+    dense = dense_part(module, tables, in_collections(module), measured.dense_features, attention)
+    recipe = replace(
+        recipe,
+        dense_features=dense.dense_features,
+        bottom_mlp=dense.bottom_mlp,
+        top_mlp=dense.top_mlp,
+        interaction=dense.interaction,
+    )
+    text, model = _composed(listed, recipe)
     notes = list(_notes(model, dense, measured, known_rule=bool(sparse_optimizer or found_rule)))
     paths = {table.name: table.path for table in tables}
     return LiveModel(model, text, paths, lookups, tuple(notes))
+
+
+def _composed(tables: TableList, recipe: ModelRecipe) -> tuple[str, DlrmModel]:
+    text = compose_model(tables, recipe)
+    return text, parse_document(text, ModelDocument, file=tables.file).to_model()
+
+
+def _attention(model: DlrmModel) -> Attention:
+    """What the sequence has of a model whose only other layer is a single output of everything."""
+    sequence = model.sequence
+    assert sequence is not None
+    output = interaction_width(model) + 1
+    layers = 2 * sequence.layers + len(sequence.input_mlp)
+    return Attention(sequence.hidden, dense_parameter_count(model) - output, layers)
 
 
 def _table_lookups(
@@ -165,6 +202,7 @@ def _entry(
         indices=indices,
         weighted=table.weighted or None,
         pooling_distribution=_length_law(seen) if seen else None,
+        pooled=table.pooled,
     )
 
 
@@ -198,7 +236,7 @@ def _notes(
         if silent:
             yield f"features without a lookup in the batches: {', '.join(silent)}"
     if not known_rule:
-        yield "no update rule is set on the tables: row-wise Adagrad"
+        yield "no update rule is set on the tables; assumed: row-wise Adagrad"
     if dense.equivalent:
         yield (
             f"dense part: an MLP {' – '.join(map(str, model.top_mlp))} on the concatenated "

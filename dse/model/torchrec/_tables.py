@@ -26,6 +26,9 @@ _RULES = {
     "LarsSGD": Optimizer.LARS_SGD,
 }
 
+#: What a collection calls its tables, with and without pooling.
+_BAGS, _ROWS = "embedding_bag_configs", "embedding_configs"
+
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
@@ -39,6 +42,8 @@ class LiveTable:
         features: Names of the features that look it up.
         data_type: Storage type.
         weighted: Whether lookups have weights.
+        pooled: Whether the rows of a bag are summed (`EmbeddingBagCollection`); otherwise each is
+            a position of a sequence (`EmbeddingCollection`).
     """
 
     name: str
@@ -48,24 +53,26 @@ class LiveTable:
     features: tuple[str, ...]
     data_type: DataType
     weighted: bool
+    pooled: bool
 
 
 def live_tables(module: Any) -> tuple[LiveTable, ...]:
     """Returns the tables of all collections of a module.
 
     Raises:
-        ConfigError: There is no collection, a table is of a type that cannot be predicted, or
-            lookups are not pooled.
+        ConfigError: There is no collection, or a table is of a type that cannot be predicted.
     """
     found = [
-        _table(path, config, weighted=weighted)
+        _table(path, config, weighted=weighted, pooled=pooled)
         for path, collection in _collections(module)
+        for pooled in (hasattr(collection, _BAGS),)
         for weighted in (bool(_called(collection, "is_weighted")),)
-        for config in _configs(path, collection)
+        for config in _called(collection, _BAGS if pooled else _ROWS)
     ]
     if not found:
         raise ConfigError(
-            f"{type(module).__name__} has no EmbeddingBagCollection; give the module that has"
+            f"{type(module).__name__} has no tables in an EmbeddingBagCollection or "
+            "EmbeddingCollection; give the module that has"
         )
     times = Counter(table.name for table in found)
     return tuple(table if times[table.name] == 1 else _qualified(table) for table in found)
@@ -109,20 +116,10 @@ def _collections(module: Any) -> Iterator[tuple[str, Any]]:
     taken: list[str] = []
     for path, one in module.named_modules():
         inside = any(path.startswith(f"{outer}.") or not outer for outer in taken)
-        is_one = hasattr(one, "embedding_bag_configs") or hasattr(one, "embedding_configs")
+        is_one = hasattr(one, _BAGS) or hasattr(one, _ROWS)
         if is_one and not inside:
             taken.append(path)
             yield path, one
-
-
-def _configs(path: str, collection: Any) -> list[Any]:
-    if not hasattr(collection, "embedding_bag_configs"):
-        raise ConfigError(
-            f"`{path}` is an EmbeddingCollection: what its sequences are used for cannot be read "
-            "from the module; describe tables with `pooled: false` and the `sequence` in a model "
-            "file (docs/formats.md)"
-        )
-    return list(_called(collection, "embedding_bag_configs"))
 
 
 def _called(one: Any, name: str) -> Any:
@@ -131,7 +128,7 @@ def _called(one: Any, name: str) -> Any:
     return value() if callable(value) else value
 
 
-def _table(path: str, config: Any, *, weighted: bool) -> LiveTable:
+def _table(path: str, config: Any, *, weighted: bool, pooled: bool) -> LiveTable:
     kind = str(getattr(config.data_type, "name", config.data_type)).lower()
     if kind not in [*DataType]:
         raise ConfigError(
@@ -145,6 +142,7 @@ def _table(path: str, config: Any, *, weighted: bool) -> LiveTable:
         features=tuple(config.feature_names),
         data_type=DataType(kind),
         weighted=weighted,
+        pooled=pooled,
     )
 
 

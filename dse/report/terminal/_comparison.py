@@ -96,7 +96,7 @@ def _print_front(
         table.add(
             str(record.number),
             *(form.text(record.metrics[axis.metric]) for axis, form in forms),
-            short_name(record),
+            short_name(study, record),
             _elsewhere(record, elsewhere, on_front),
         )
     table.print(console)

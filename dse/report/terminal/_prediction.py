@@ -18,6 +18,7 @@ from dse.report.console import (
     ms,
     names,
     percent,
+    plural,
     probability,
     rank_names,
     signed_percent,
@@ -141,27 +142,38 @@ def print_difference(
 
 
 def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
-    """Prints plans in order, fastest first."""
-    titles = ("ranks", "time, ms", "90 % interval", "samples/s", "vs. best", "USD/h", "USD/10⁹")
+    """Prints plans in order, fastest first.
+
+    Ranks and price that all plans share stand below the table.
+    """
+    ranks = [f"{row.world_size:,}" for row in rows]
+    prices = [row.prediction.price_usd_per_hour for row in rows]
+    shown = [UNKNOWN if price is None else f"{price:,.2f}" for price in prices]
+    alike = len(rows) > 1 and len({*ranks}) == 1 and len({*shown}) == 1
+    titles = ["time, ms", "90 % interval", "samples/s", "vs. best", "USD/10⁹"]
+    if not alike:
+        titles = [*titles[:4], "ranks", "USD/h", *titles[4:]]
     table = Table("", figures(""), names("plan"), figures(*titles))
     best_s = rows[0].prediction.iteration_time_s
     for place, row in enumerate(rows, start=1):
         prediction = row.prediction
-        price = prediction.price_usd_per_hour
         against = signed_percent(prediction.iteration_time_s / best_s - 1) if place > 1 else "best"
         low, high = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
+        cost = prediction.cost_usd_per_billion
         table.add(
             str(place),
             row.name,
-            str(row.world_size),
             ms(prediction.iteration_time_s),
             f"{ms(low)}–{ms(high)}",
             f"{prediction.throughput_samples_per_s:,.0f}",
             against if prediction.feasible else "too large",
-            UNKNOWN if price is None else f"{price:,.2f}",
-            UNKNOWN if price is None else f"{prediction.cost_usd_per_billion:,.3g}",
+            *(() if alike else (ranks[place - 1], shown[place - 1])),
+            UNKNOWN if cost is None else f"{cost:,.3g}",
         )
     table.print(console)
+    if alike:
+        price = f", {shown[0]} USD/h" if prices[0] is not None else ""
+        line(console, f"each on {plural(rows[0].world_size, 'rank')}{price}", "dim")
     line(console, "USD/10⁹: cost of a billion samples", "dim")
     if ties := [row.name for row in rows if row.tie and row.prediction.feasible]:
         line(console, f"tie with the best, run both: {', '.join(ties)}")

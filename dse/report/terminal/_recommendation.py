@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _MAX_UNDECIDED = 5
 _MAX_REASONS = 3
+#: Share below which a gap rounds to nothing.
+_SMALL = 5e-4
 
 
 def print_recommendation(found: Recommendation, console: Console) -> None:
@@ -167,7 +169,10 @@ def _plan(solved: Solved) -> str:
     gap = solved.bound_per_s / solved.throughput_per_s - 1
     if not math.isfinite(gap):
         return f"{plan} ({solved.planner})"
-    return f"{plan} ({solved.planner}; no plan is more than {percent(gap)} faster)"
+    better = (
+        f"no plan is more than {percent(gap)} faster" if gap >= _SMALL else "no plan is faster"
+    )
+    return f"{plan} ({solved.planner}; {better})"
 
 
 def _print_others(found: Recommendation, console: Console) -> None:
@@ -182,7 +187,7 @@ def _print_others(found: Recommendation, console: Console) -> None:
     if rows:
         _print_rows(list(rows.values()), found, console)
     if found.answer.probability(found.goal) < SURE and found.sure is None:
-        line(console, f"none is at least {sure_words}")
+        line(console, f"no configuration is at least {sure_words}")
     if found.answer.option.doublings and found.own_batch is None:
         line(console, f"with the model's own batch of {found.model_batch_size:,} none reaches it")
 

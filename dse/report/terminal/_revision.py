@@ -65,21 +65,21 @@ def _print_front(revision: Revision, moves: tuple[FrontMove, ...], console: Cons
     study = revision.after
     formats = [metric_formats(study)[axis.metric] for axis in study.objectives]
     titles = [form.title_with_unit for form in formats]
-    table = Table("front", names("rank"), figures("#", *titles), texts("Configuration"))
+    table = Table("front", names("place"), figures("#", *titles), texts("Configuration"))
     records = {record.number: record for record in study.records}
     for move in moves:
         values = zip(formats, move.values_before, move.values_after, strict=True)
         table.add(
-            _rank(move),
+            _place(move),
             str(move.number),
             *(_moved(form, before, after) for form, before, after in values),
-            short_name(records[move.number]),
+            short_name(study, records[move.number]),
             style="dim" if move.rank_after is None else None,
         )
     table.print(console)
 
 
-def _rank(move: FrontMove) -> str:
+def _place(move: FrontMove) -> str:
     if move.rank_before is None:
         return f"{move.rank_after}  new"
     if move.rank_after is None:

@@ -17,10 +17,16 @@ from dse.report.console import (
     plural,
     texts,
 )
-from dse.search import TrialStatus, conclude, decide, front_outcomes, scaling
-from dse.sharding import ShardingType
+from dse.search import (
+    TrialStatus,
+    conclude,
+    decide,
+    front_outcomes,
+    scaling,
+    searched_names,
+    setting_words,
+)
 from dse.workload import program_label, workload_kind
-from dse.workload.dlrm import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,23 +39,6 @@ _MAX_ROWS = 15
 #: Numbers of ranks and batches of the scaling table.
 _MAX_WORLD_SIZES = 12
 _MAX_BATCHES = 6
-
-#: Parameters that the first part of a configuration's name has.
-_NAMED_FIRST = ("platform", "world_size", "global_batch_size", "local_batch_size")
-#: Parameters whose values need no name.
-_SELF_EXPLANATORY = ("link", "network", "launch", "precision", "program")
-#: Words after the values of parameters that read better without their name.
-_SUFFIX = {"communication_precision": "on the wire", "table_data_type": "rows"}
-#: Sharding types as TorchRec's planner abbreviates them.
-_ABBREVIATED = {
-    ShardingType.DATA_PARALLEL: "DP",
-    ShardingType.TABLE_WISE: "TW",
-    ShardingType.COLUMN_WISE: "CW",
-    ShardingType.ROW_WISE: "RW",
-    ShardingType.TABLE_ROW_WISE: "TWRW",
-    ShardingType.TABLE_COLUMN_WISE: "TWCW",
-    ShardingType.GRID_SHARD: "GS",
-}
 
 
 def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str, str]]) -> None:
@@ -93,7 +82,7 @@ def _print_decision(decision: Decision, console: Console) -> None:
             f"{entry.speed}{interval}",
             ", ".join(filter(None, (entry.price, entry.cost))),
             f"bound by {bound_by}" if bound_by else "",
-            f"twice the ranks: {entry.doubling}",
+            f"twice the ranks: {entry.doubling}" if entry.doubling else "",
         )
         details = "; ".join(filter(None, parts))
         rows.append((entry.role, f"#{entry.choice.number}{also}: {entry.setting}\n{details}"))
@@ -113,8 +102,10 @@ def _print_front(study: StudyResult, console: Console) -> None:
     ]
     forms = [formats[study.objectives[index].metric] for index in shown]
     varied = _varied_parameters(study)
-    common = _machines(outcomes[0].record, varied, varying=False)
-    common = ", ".join(filter(None, (common, *_only_program(study))))
+    first = outcomes[0].record
+    fixed = {*searched_names(study)} - {*varied, "program", "sharding_types"}
+    parts = _machines(first, varied, varying=False), *_only_program(study)
+    common = ", ".join(filter(None, (*parts, *setting_words(first, fixed))))
     title = f"Pareto front of {study.name}" + (f": {common}" if common else "")
     table = Table(title, figures("#", *(form.heading for form in forms)), texts("Configuration"))
     if study.trace is not None:
@@ -193,43 +184,13 @@ def _machines(record: TrialRecord, varied: Sequence[str], *, varying: bool) -> s
 def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
     """Names a configuration by what differs on the front."""
     configuration = record.configuration
-    summarized: frozenset[str] = frozenset()
     parts: list[str] = []
     if configuration is not None:
-        kind = workload_kind(configuration.kind)
-        summarized = kind.summarized
         machines = _machines(record, varied, varying=True)
-        parts += filter(None, (machines, kind.summary(configuration)))
-    chosen = dict(record.parameters)
-    network = "" if record.prediction is None else record.prediction.network
-    if network:
-        parts.append(network)
-    for name in varied:
-        value = chosen[name]
-        if name in _NAMED_FIRST or name in summarized or value == "default":
-            continue
-        if name == "network" and network:
-            continue
-        if name.startswith(PLACEMENT_PREFIX):
-            continue
-        if isinstance(value, bool):
-            parts.append(f"{name} {'on' if value else 'off'}")
-        elif name == "program":
-            parts.append(program_label(str(value)))
-        elif name in _SUFFIX:
-            parts.append(f"{value} {_SUFFIX[name]}")
-        elif name == "sharding_types":
-            parts.append(_abbreviated(str(value)))
-        elif name in _SELF_EXPLANATORY:
-            parts.append(str(value))
-        else:
-            parts.append(f"{name} {value}")
-    return ", ".join(parts)
-
-
-def _abbreviated(types: str) -> str:
-    known = {kind.value: short for kind, short in _ABBREVIATED.items()}
-    return "+".join(known.get(name, name) for name in types.split("+"))
+        parts += filter(None, (machines, workload_kind(configuration.kind).summary(configuration)))
+    if record.prediction is not None and record.prediction.network:
+        parts.append(record.prediction.network)
+    return ", ".join((*parts, *setting_words(record, varied)))
 
 
 def _varied_parameters(study: StudyResult) -> list[str]:
@@ -238,8 +199,13 @@ def _varied_parameters(study: StudyResult) -> list[str]:
     return [name for name in chosen[0] if len({values[name] for values in chosen}) > 1]
 
 
-def short_name(record: TrialRecord) -> str:
-    """Names a configuration by its machines and batch, or by its changes of a trace."""
+def short_name(study: StudyResult, record: TrialRecord) -> str:
+    """Names a configuration by what a search chose, or by its changes of a trace.
+
+    Args:
+        study: The study, whose choices count.
+        record: One of its trials.
+    """
     configuration = record.configuration
     if configuration is None:
         return ", ".join(str(value) for _, value in record.parameters[:3])
@@ -250,4 +216,7 @@ def short_name(record: TrialRecord) -> str:
     machines = f"{configuration.world_size} × {configuration.platform}"
     if record.prediction is not None and record.prediction.network:
         machines += f" over {record.prediction.network}"
-    return f"{machines}, {summary or f'batch {configuration.global_batch_size:,}'}"
+    left_out = {"sharding_types", *(["program"] if _only_program(study) else [])}
+    words = setting_words(record, {*searched_names(study)} - left_out)
+    batch = f"batch {configuration.global_batch_size:,}"
+    return ", ".join(filter(None, (machines, summary, *words, batch)))

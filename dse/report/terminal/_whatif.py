@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.report.console import Table, figures, line, ms, names, notes, percent, texts
+from dse.report.console import (
+    UNKNOWN,
+    Table,
+    figures,
+    line,
+    ms,
+    names,
+    notes,
+    percent,
+    signed_percent,
+    texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +34,8 @@ def print_what_if(answer: WhatIf, console: Console) -> None:
     """Prints each change with its effect, every rank before and after, and what binds the step."""
     from dse.trace.whatif import bound_by
 
-    titles = ("tasks", "inserted", "removed", "step after", "speed-up")
-    table = Table("changes, applied in order", names("change"), figures(*titles))
+    titles = ("tasks", "inserted", "removed", "step after", "change")
+    table = Table("changes, applied in order", texts("change"), figures(*titles))
     for effect in answer.effects:
         table.add(
             effect.title,
@@ -32,7 +43,7 @@ def print_what_if(answer: WhatIf, console: Console) -> None:
             f"{effect.inserted:,}",
             f"{effect.removed:,}",
             f"{ms(effect.after_s)} ms",
-            f"{effect.before_s / effect.after_s:.3f}×" if effect.after_s else "–",
+            signed_percent(effect.after_s / effect.before_s - 1) if effect.before_s else UNKNOWN,
         )
     table.print(console)
     parts = ("before", "after", "compute", "exposed", "idle", "waiting")

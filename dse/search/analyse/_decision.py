@@ -11,6 +11,7 @@ import numpy as np
 from dse._percent import difference
 from dse.search._records import TrialStatus
 from dse.search.analyse._reasons import nothing_feasible
+from dse.search.analyse._settings import searched_names, setting_words
 from dse.workload import PRICE_FIGURES, workload_kind
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Choice:
     Attributes:
         number: Trial number.
         machines: Ranks and platform, such as ``8 × b200_sxm``.
-        setup: What is set up otherwise, such as the parallelism of a transformer; may be empty.
+        setup: What else was chosen, such as the parallelism of a transformer and the precision;
+            may be empty. What the plan says, the program and the batch are not in it.
         program: Training program; empty where none is named.
         global_batch_size: Samples of one iteration; 0 if they are not known.
         counts: What throughput and cost count: ``samples`` or ``tokens``.
@@ -287,7 +289,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
     return Choice(
         number=record.number,
         machines=_machines(record),
-        setup=workload_kind(configuration.kind).summary(configuration),
+        setup=_setup(study, record),
         program=prediction.program,
         global_batch_size=configuration.global_batch_size,
         counts=prediction.counts,
@@ -303,6 +305,14 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         plan_gap=record.plan_gap,
         doubled=_doubled(study, record),
     )
+
+
+def _setup(study: StudyResult, record: TrialRecord) -> str:
+    configuration = record.configuration
+    assert configuration is not None
+    names = {*searched_names(study)} - {"program", "sharding_types"}
+    summary = workload_kind(configuration.kind).summary(configuration)
+    return ", ".join(filter(None, (summary, *setting_words(record, names))))
 
 
 def _machines(record: TrialRecord) -> str:

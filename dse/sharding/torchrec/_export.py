@@ -1,7 +1,15 @@
-"""Export of a plan to TorchRec: every shard with its offsets, sizes and placement."""
+"""Export of a plan to TorchRec: every shard with its offsets, sizes and placement.
+
+TorchRec gives the tables of a collection that have one sharding type an input exchange, a lookup
+kernel and an output exchange of their own. Whole tables and tables cut by columns need the same
+exchanges, so where a plan has both they are all written as `column_wise`, a whole table with one
+shard of full width: one set of exchanges, as the performance model counts them.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse.errors import PlanError
@@ -27,6 +35,11 @@ TORCHREC_MODULE = "model.sparse_arch.embedding_bag_collection"
 
 #: Module of tables without pooling beside it, where no other is given.
 _WITHOUT_POOLING = "model.sparse_arch.embedding_collection"
+
+#: Types that exchange the same, pooled vectors of whole bags by all-to-all.
+_EXCHANGED_ALIKE = frozenset(
+    {ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE}
+)
 
 
 def export_plan(
@@ -55,6 +68,7 @@ def export_plan(
     domain = devices_per_domain or devices_per_node
     problems: list[str] = []
     parameters: list[TorchRecParameter] = []
+    alike: dict[str, set[ShardingType]] = defaultdict(set)
     taken: dict[tuple[str, str], str] = {}
     for placement, table in zip(plan.tables, tables, strict=True):
         module = module_path if isinstance(module_path, str) else module_path.get(placement.table)
@@ -73,6 +87,8 @@ def export_plan(
             problems.append(f"{where}: {found}")
             continue
         taken[own] = placement.table
+        if table.pooled and placement.sharding_type in _EXCHANGED_ALIKE:
+            alike[own[0]].add(placement.sharding_type)
         parameters.append(
             TorchRecParameter(
                 module=own[0],
@@ -86,7 +102,15 @@ def export_plan(
         )
     if problems:
         raise PlanError("; ".join(problems))
-    return TorchRecPlan(plan.world_size, tuple(parameters))
+    return TorchRecPlan(
+        plan.world_size,
+        tuple(
+            replace(one, sharding_type=ShardingType.COLUMN_WISE)
+            if one.sharding_type in alike[one.module] and len(alike[one.module]) > 1
+            else one
+            for one in parameters
+        ),
+    )
 
 
 def _problem(placement: TablePlan, shards: Sequence[TableShard], local_size: int) -> str:

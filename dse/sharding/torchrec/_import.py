@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PLACEMENT = re.compile(r"rank:(\d{1,7})/([a-z]+)(?::\d+)?")
 _REPLICATED_OR_ROW_WISE = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+_COLUMNS_ARE_CUT = (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE)
 _MAX_PROBLEMS_SHOWN = 8
 
 
@@ -91,6 +92,9 @@ def _placement(
     name: str, parameter: TorchRecParameter, world_size: int, table: EmbeddingTable | None
 ) -> tuple[TablePlan, list[str]]:
     kind, where = parameter.sharding_type, f"table `{name}` ({parameter.sharding_type.value})"
+    # Whole tables are written so beside tables that are cut.
+    if kind in _COLUMNS_ARE_CUT and len(parameter.shards or parameter.ranks or ()) == 1:
+        kind = ShardingType.TABLE_WISE
     problems = []
     kernel = ComputeKernel.FUSED
     try:

@@ -257,4 +257,5 @@ def _load_libraries(traces: Sequence[ExecutionTrace]) -> None:
 def _device_name(torch: Any, device: str) -> str:
     if device == "cuda":
         return str(torch.cuda.get_device_name())
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"

@@ -336,8 +336,8 @@ class DlrmJob(Job):
         if batch != problem.global_batch_size:
             scorer = PlanScorer(replace(problem, global_batch_size=batch))
         overlapped = software.overlap_evaluation
-        forward_s = scorer.forward_time_s(plan, overlapped=overlapped) / batch
-        return samples * (forward_s + software.evaluation_s_per_sample / ranks)
+        batch_s = scorer.forward_time_s(plan, overlapped=overlapped) + software.evaluation_batch_s
+        return samples * (batch_s / batch + software.evaluation_s_per_sample / ranks)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
         """Returns model FLOPs utilization (MFU) for models with a sequence.

@@ -18,8 +18,9 @@ from dse.sharding import (
     plan_to_torchrec,
 )
 from dse.workload._launch import LaunchMode
-from dse.workload._workload import ModelWorkload
+from dse.workload._model_workload import ModelWorkload
 from dse.workload.dlrm._chosen import chosen_constraints, chosen_wire, stored_model
+from dse.workload.dlrm._contents import model_contents
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import (
@@ -94,6 +95,12 @@ class DlrmWorkload(ModelWorkload):
             "tables": len(self.model.tables),
             "embedding_gib": round(self.model.embedding_bytes / 2**30, 2),
         }
+
+    @property
+    def contents(self) -> Mapping[str, object]:
+        """What the model holds."""
+        own = {"name": self.name, "kind": self.kind, "description": self.description}
+        return {**own, **model_contents(self.model)}
 
     @classmethod
     def summary(cls, configuration: Configuration) -> str:

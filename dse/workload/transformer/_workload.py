@@ -11,7 +11,8 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
-from dse.workload._workload import ModelWorkload
+from dse.workload._model_workload import ModelWorkload
+from dse.workload.transformer._contents import model_contents
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
@@ -100,6 +101,12 @@ class TransformerWorkload(ModelWorkload):
     def sizes(self) -> Mapping[str, float]:
         """Number of layers."""
         return {"layers": self.model.layers}
+
+    @property
+    def contents(self) -> Mapping[str, object]:
+        """What the model holds."""
+        own = {"name": self.name, "kind": self.kind, "description": self.description}
+        return {**own, **model_contents(self.model)}
 
     @property
     def tokens_per_sample(self) -> int:

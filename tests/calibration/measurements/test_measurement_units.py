@@ -18,9 +18,9 @@ def samples(time_s, unit="us"):
         sizes,
         sizes,
         np.full(count, "bf16"),
-        np.asarray(time_s),
-        np.arange(2, count + 2),
-        Origin("a.csv", RowKind.LINE, unit),
+        time_s=np.asarray(time_s),
+        source_rows=np.arange(2, count + 2),
+        origin=Origin("a.csv", RowKind.LINE, unit),
     )
 
 

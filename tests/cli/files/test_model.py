@@ -34,17 +34,21 @@ def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
     maker = tmp_path / "maker.py"
     maker.write_text(
         "import torch\n"
-        "from tests.model.torchrec.live import Bags, Config, Dlrm, InteractionArch, Jagged\n"
+        "from tests.model.torchrec.live import Bags, Config, Dlrm, InteractionArch, Jagged, Rows\n"
         "def make():\n"
         "    bags = Bags(Config('user', 1000, 16, ['viewer']))\n"
         "    batch = Jagged(viewer=([2] * 50, torch.arange(100)))\n"
-        "    return Dlrm(bags, InteractionArch()), [batch] * 3\n"
+        "    module = Dlrm(bags, InteractionArch())\n"
+        "    module.history = Rows(Config('item', 500, 16, ['item']))\n"
+        "    return module, [batch] * 3\n"
         "broken = 3\n"
     )
     out, plot = tmp_path / "mine.yaml", tmp_path / "lookups.svg"
     asked = ("model", "from-torchrec", f"{maker}:make", "--out", out)
-    assert answer(*asked, "--plot", plot)["tables"] == 1
-    assert load_dlrm(str(out)).tables[0].pooling_factors == (2.0,)
+    attention = ("--sequence", "{layers: 1, hidden: 16, heads: 1, head_dim: 16}")
+    assert answer(*asked, *attention, "--plot", plot)["tables"] == 2
+    user, item = load_dlrm(str(out)).tables
+    assert (user.pooling_factors, item.pooled) == ((2.0,), False)
     assert ">user<" in plot.read_text()
     for wrong in (f"{maker}:absent", f"{maker}:broken", f"{tmp_path / 'no.py'}:make"):
         assert dse("model", "from-torchrec", wrong, "--out", out, "--force").returncode == 2

@@ -221,17 +221,14 @@ REQUEST = Request(
     world_size=8,
     global_batch_size=65536,
     plan="plan.json",
-    link="",
-    network="",
-    precision="",
-    launch="eager",
-    host_profile="",
+    parameters={"launch": "eager"},
 )
 
 
 def test_changes_are_those_named():
     other, words = changed(REQUEST, "world-size=16, precision=bf16,plan=search")
-    assert (other.world_size, other.precision, other.plan) == (16, "bf16", "search")
+    assert (other.world_size, other.plan) == (16, "search")
+    assert other.parameters == {"launch": "eager", "precision": "bf16"}
     assert (other.platform, other.global_batch_size) == ("h100_sxm", 65536)
     assert words == ("world_size 16", "precision bf16", "plan search")
 
@@ -249,6 +246,11 @@ def test_changes_from_a_file(tmp_path, name, text):
     other, words = changed(REQUEST, str(path))
     assert (other.platform, other.world_size) == ("h200_sxm", 16)
     assert words == ("platform h200_sxm", "world_size 16")
+
+
+def test_changes_have_the_types_of_the_options():
+    other, _ = changed(REQUEST, "hot_rows=no,recompute_layers=0,offload=none,launch=")
+    assert other.parameters == {"hot_rows": False, "recompute_layers": 0, "offload": "none"}
 
 
 def test_a_plan_file_is_no_file_of_changes():

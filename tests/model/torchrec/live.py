@@ -39,6 +39,15 @@ class Bags(torch.nn.Module):
         return self._weighted
 
 
+class Rows(Bags):
+    """Like `EmbeddingCollection`."""
+
+    embedding_bag_configs = is_weighted = property()
+
+    def embedding_configs(self):
+        return self._configs
+
+
 def mlp(*widths):
     layers = [torch.nn.Linear(*pair) for pair in pairwise(widths)]
     return torch.nn.Sequential(*layers)

@@ -28,6 +28,7 @@ from tests.model.torchrec.live import (
     InteractionArch,
     Jagged,
     LowRankCrossNet,
+    Rows,
     drawn,
     mlp,
     rng,
@@ -136,11 +137,42 @@ def test_what_cannot_be_read_is_refused_by_name():
         read_torchrec(mlp(3, 2))
     with pytest.raises(ConfigError, match="int2"):
         read_torchrec(live(Config("a", 10, 16, ["f"], "INT2")))
-    sequences = torch.nn.Module()
-    sequences.tables = torch.nn.Module()
-    sequences.tables.embedding_configs = lambda: ()
+
+
+ATTENTION = {"layers": 2, "hidden": 32, "heads": 2, "head_dim": 16}
+
+
+def test_an_embedding_collection_holds_positions_of_a_sequence():
+    module = torch.nn.Module()
+    module.history, module.user = Rows(ITEM), Bags(USER)
+    module.net = mlp(64, 40, 24, 20, 16, 12, 1)
+    jagged = Jagged(item=([3, 1], [1, 2, 3, 4]), viewer=([1, 1], [5, 6]), owner=([1, 1], [5, 6]))
+    found = read_torchrec(module, [jagged], sequence=ATTENTION)
+    item, user = found.model.tables
+    assert (item.pooled, user.pooled) == (False, True)
+    assert item.pooling_factors == (2.0,)
+    assert found.model.sequence.heads == 2
+    assert found.paths == {"item": "history", "user": "user"}
+    assert parse_document(found.text, ModelDocument).to_model() == found.model
+
+
+def test_the_mlp_stands_for_what_is_not_attention():
+    """Four linear layers of the attention's two, and two more for everything else."""
+    module = torch.nn.Module()
+    module.history, module.net = Rows(ITEM), mlp(16, 400, 300, 200, 100, 50, 1)
+    found = read_torchrec(module, sequence=ATTENTION)
+    own = sum(parameter.numel() for parameter in module.net.parameters())
+    assert len(found.model.top_mlp) == 2
+    assert dense_parameter_count(found.model) == pytest.approx(own, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("module", "sequence"),
+    [(Rows(ITEM), None), (Rows(ITEM), {"layers": 2}), (Bags(USER), ATTENTION)],
+)
+def test_sequences_and_their_attention_belong_together(module, sequence):
     with pytest.raises(ConfigError, match="sequence"):
-        read_torchrec(sequences)
+        read_torchrec(module, sequence=sequence)
 
 
 def test_batches_that_do_not_fit_are_refused():
@@ -161,6 +193,23 @@ def test_a_model_from_python_is_accepted_everywhere():
     prediction = dse.predict(model, "h100_sxm", world_size=8, global_batch_size=4096)
     assert prediction.iteration_time_s > 0
     assert model.tables[0].indices.ids is IdOrder.HASHED
+
+
+def test_real_collections_without_pooling():
+    torchrec = pytest.importorskip("torchrec", exc_type=(ImportError, OSError))
+    module = torch.nn.Module()
+    module.history = torchrec.EmbeddingCollection(
+        device=torch.device("meta"),
+        tables=[
+            torchrec.EmbeddingConfig(
+                name="item", num_embeddings=500, embedding_dim=16, feature_names=["item"]
+            )
+        ],
+    )
+    jagged = torchrec.KeyedJaggedTensor(["item"], torch.arange(4), lengths=torch.tensor([3, 1]))
+    (table,) = read_torchrec(module, [jagged], sequence=ATTENTION).model.tables
+    assert (table.name, table.rows, table.dim, table.pooled) == ("item", 500, 16, False)
+    assert table.pooling_factors == (2.0,)
 
 
 def test_the_real_library(tmp_path):

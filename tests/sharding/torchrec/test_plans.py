@@ -368,7 +368,55 @@ def test_what_is_written_is_read(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("plans") / "plan.json"
     path.write_text(plan_to_torchrec(plan, tables, per_node))
     found = read_plan(path, tables)
-    assert found == check_plan(found, tables, world_size, per_node) == plan
+    assert check_plan(found, tables, world_size, per_node) == found
+    assert named_by_shards(found) == named_by_shards(plan)
+
+
+def named_by_shards(plan):
+    """The plan with whole tables and cut columns called after the number of their shards."""
+    return [
+        replace(one, sharding_type=TW if len(one.ranks) == 1 else CW)
+        if one.sharding_type in (TW, CW, TWCW)
+        else one
+        for one in plan.tables
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "written_as"),
+    [
+        ((TW, TW, RW), ("table_wise", "table_wise", "row_wise")),
+        ((TW, CW, RW), ("column_wise", "column_wise", "row_wise")),
+        ((TW, TWCW, CW), ("column_wise",) * 3),
+        ((TWCW, TWCW, TWRW), ("table_column_wise", "table_column_wise", "table_row_wise")),
+    ],
+)
+def test_whole_and_cut_tables_share_exchanges(tmp_path, kinds, written_as):
+    """TorchRec exchanges each sharding type apart."""
+    ranks = {TW: (1,), CW: (1, 0), TWCW: (0, 1), RW: (0, 1), TWRW: (0, 1)}
+    tables = tuple(make_table(f"t{number}", rows=100, dim=96) for number in range(3))
+    plan = ShardingPlan(
+        2,
+        tuple(TablePlan(t.name, kind, ranks[kind]) for t, kind in zip(tables, kinds, strict=True)),
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_torchrec(plan, tables, 2))
+    module = json.loads(path.read_text())["plan"][TORCHREC_MODULE]
+    assert tuple(block["sharding_type"] for block in module.values()) == written_as
+    assert named_by_shards(read_plan(path, tables)) == named_by_shards(plan)
+    for table, kind in zip(tables, kinds, strict=True):
+        if kind is TW:
+            (whole,) = module[table.name]["sharding_spec"]["shards"]
+            assert whole == shard(1, (0, 100), (0, 96), "cuda:1")
+
+
+def test_collections_are_written_apart():
+    tables = tuple(make_table(name, rows=100, dim=96) for name in ("user.t", "item.t"))
+    plan = ShardingPlan(2, (TablePlan("user.t", TW, (0,)), TablePlan("item.t", CW, (0, 1))))
+    modules = {"user.t": "model.user", "item.t": "model.item"}
+    out = json.loads(plan_to_torchrec(plan, tables, 2, module_path=modules))["plan"]
+    assert out["model.user"]["t"]["sharding_type"] == "table_wise"
+    assert out["model.item"]["t"]["sharding_type"] == "column_wise"
 
 
 # --- what TorchRec would not do -----------------------------------------------------------

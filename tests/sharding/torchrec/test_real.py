@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 import json
 import os
 import signal
@@ -71,10 +72,16 @@ EVERY_TYPE = plan_of(
     (TWCW, (1, 0), UVM),
 )
 
+# As it comes back: tables cut by columns share their exchanges.
+WITH_COLUMNS_ALIKE = ShardingPlan(
+    4, (*EVERY_TYPE.tables[:5], replace(EVERY_TYPE.tables[5], sharding_type=CW))
+)
+
 ON_TWO_RANKS = {
     "table_wise": plan_of(2, *(((TW, (index % 2,))) for index in range(6))),
     "row_wise": plan_of(2, *([(RW, (0, 1))] * 6)),
     "column_wise": plan_of(2, *([(CW, (0, 1, 1, 0, 1, 1))] * 3), *([(CW, (0, 1))] * 3)),
+    "table_column_wise": plan_of(2, *([(TWCW, (1, 0))] * 6)),
     "data_parallel": plan_of(2, *([(DP, (0, 1), DENSE)] * 6)),
     "mixed": plan_of(
         2,
@@ -103,7 +110,9 @@ def test_objects_of_every_type(types):
     module = made.plan[MODULE]
     assert isinstance(module, types.EmbeddingModuleShardingPlan)
     assert {sharding.sharding_type for sharding in module.values()} >= {
-        kind.value for kind in types.ShardingType if kind.value != "table_wise"
+        kind.value
+        for kind in types.ShardingType
+        if kind.value not in ("table_wise", "table_column_wise")
     }
     grid = module["t2"].sharding_spec.shards
     assert [
@@ -118,7 +127,7 @@ def test_objects_of_every_type(types):
     assert [shard.shard_sizes[1] for shard in module["t3"].sharding_spec.shards] == [8, 4, 4, 4, 4]
     assert module["t1"].sharding_spec is None
     assert module["t3"].cache_params.load_factor == 0.5
-    assert from_torchrec(made, TABLES) == EVERY_TYPE
+    assert from_torchrec(made, TABLES) == WITH_COLUMNS_ALIKE
 
 
 def test_shards_are_those_that_torchrec_cuts(types):
@@ -144,7 +153,10 @@ def test_what_the_library_serializes_is_read(types, tmp_path):
     # The library leaves the cache's share out.
     assert [
         (table.ranks, table.sharding_type, table.compute_kernel) for table in found.tables
-    ] == [(table.ranks, table.sharding_type, table.compute_kernel) for table in EVERY_TYPE.tables]
+    ] == [
+        (table.ranks, table.sharding_type, table.compute_kernel)
+        for table in WITH_COLUMNS_ALIKE.tables
+    ]
 
 
 def run_ranks(tmp_path, plans, world_size, devices_per_node):

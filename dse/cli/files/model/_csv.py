@@ -213,7 +213,7 @@ def _notes(listed: TableList, recipe: ModelRecipe, model: DlrmModel) -> list[str
             "logs stay in caches, so their lookups are faster"
         )
     if recipe.interaction is None:
-        notes.append(f"interaction: {model.interaction.kind} (--interaction)")
+        notes.append(f"interaction: {model.interaction.kind}, unless --interaction says otherwise")
     return notes
 
 

@@ -62,6 +62,15 @@ def from_torchrec_command(
             help="sgd, rowwise_adagrad, adagrad or adam; by default the one that the module has.",
         ),
     ] = None,
+    sequence: Annotated[
+        str,
+        typer.Option(
+            "--sequence",
+            metavar="FIELDS",
+            help="Attention over an EmbeddingCollection, as in a model file: "
+            '"{layers: 8, hidden: 512, heads: 4, head_dim: 128}".',
+        ),
+    ] = "",
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -107,6 +116,7 @@ def from_torchrec_command(
             precision=Precision(precision),
             dense_optimizer=Optimizer(dense_optimizer),
             sparse_optimizer=(Optimizer(sparse_optimizer) if sparse_optimizer else None),
+            sequence=_fields(sequence) if sequence else None,
         )
     if plot is not None:
         from dse.report.picture import write_lookups_plot
@@ -118,6 +128,20 @@ def from_torchrec_command(
         typer.echo(f"note: {visible(line)}", err=True)
     if not as_json:
         typer.echo(f"model: {out}")
+
+
+def _fields(text: str) -> dict[str, object]:
+    """Parses the fields of a sequence."""
+    from dse.config import parse_plain
+    from dse.errors import ConfigError
+
+    found = parse_plain(text, file="--sequence")
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"--sequence {text}: expected fields, such as "
+            '"{layers: 8, hidden: 512, heads: 4, head_dim: 128}"'
+        )
+    return found
 
 
 def _made_by(maker: str) -> tuple[object, Iterable[object]]:

@@ -53,10 +53,11 @@ class CapturedMachine:
             ConfigError: It is not known.
         """
         if self.platform is None:
-            device = self.device_name or "a CPU"
+            device = self.device_name
+            unknown = f"no built-in platform has {device}" if device else "a CPU does not tell"
             raise ConfigError(
-                f"{why} needs to know what the trace was captured on; no built-in platform has "
-                f"{device}: name one with --platform ({', '.join(list_platforms())}, or a file)"
+                f"{why} needs to know what the trace was captured on; {unknown}: name it "
+                f"with --platform ({', '.join(list_platforms())}, or a file)"
             )
         return self.platform
 

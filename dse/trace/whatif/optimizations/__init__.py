@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from importlib import import_module
 import pkgutil
+from typing import get_args
 
 from dse.trace.whatif.core import Optimization
 
 
 def _found() -> dict[str, type[Optimization]]:
-    found = {}
+    found: dict[str, type[Optimization]] = {}
     for module in pkgutil.iter_modules(__path__):
         for kind in vars(import_module(f"{__name__}.{module.name}")).values():
             if isinstance(kind, type) and issubclass(kind, Optimization):
-                name = kind.model_fields["optimization"].default
-                if isinstance(name, str):
-                    found[name] = kind
+                names = get_args(kind.model_fields["optimization"].annotation)
+                found |= dict.fromkeys(names, kind)
     return dict(sorted(found.items()))
 
 

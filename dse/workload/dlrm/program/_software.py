@@ -105,6 +105,8 @@ class DlrmRuntime:
         evaluation_batch_size: Samples of a batch in evaluations; None for as many as in training.
         overlap_evaluation: Batches of an evaluation overlap: exchanges of one with products of
             another.
+        evaluation_batch_s: Host time for each batch of an evaluation during which devices wait:
+            the batch is waited for and taken over, and work is launched for it.
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
@@ -135,6 +137,7 @@ class DlrmRuntime:
     pytorch_memory: bool = False
     evaluation_batch_size: int | None = None
     overlap_evaluation: bool = False
+    evaluation_batch_s: float = 0.0
     evaluation_s_per_sample: float = 0.0
     hot_rows: bool = False
     rows_on_some: bool = False

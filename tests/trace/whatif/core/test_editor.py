@@ -179,7 +179,7 @@ def test_optimizations_need_a_known_machine(tmp_path):
     write(tmp_path / "rank0.json", rank_events(), rank=0)
     captured = captured_step(read_kineto(tmp_path / "rank0.json"))
     assert captured.machine.platform is None
-    with pytest.raises(ConfigError, match=r"change 1 .*name one with --platform"):
+    with pytest.raises(ConfigError, match=r"change 1 .*name it with --platform"):
         captured.what_if([parse_optimization("network=2x")])
     named = captured_step(read_kineto(tmp_path / "rank0.json"), platform="v100_dgx2")
     answer = named.what_if([parse_optimization("network=2x")])

@@ -191,7 +191,7 @@ def test_cpu_operators_on_another_cpu(tmp_path):
     assert editor.duration_of(task) * 1e6 == pytest.approx(200)
     with pytest.raises(ConfigError, match="only another CPU"):
         parse_optimization(f"gpu={H100}").apply(captured.editor())
-    with pytest.raises(ConfigError, match="name one with --platform"):
+    with pytest.raises(ConfigError, match="name it with --platform"):
         parse_optimization("device=cpu").apply(captured_step(traces).editor())
 
 

@@ -199,13 +199,16 @@ def test_programs_that_cut_rows_over_all_ranks_refuse_some():
         other.with_plan(job.plan)
 
 
-def test_an_evaluation_is_forward_passes_and_a_time_for_each_sample():
+def test_an_evaluation_is_forward_passes_and_a_time_for_each_batch_and_sample():
     plain = planned(DlrmRuntime())
     forward_s = plain.scorer.forward_time_s(plain.plan)
     assert plain.evaluation_time_s(5 * BATCH) == pytest.approx(5 * forward_s)
     read = planned(DlrmRuntime(evaluation_s_per_sample=1e-6))
     more_s = read.evaluation_time_s(5 * BATCH) - plain.evaluation_time_s(5 * BATCH)
     assert more_s == pytest.approx(5 * BATCH * 1e-6 / (NODES * LOCAL))
+    taken_over = planned(DlrmRuntime(evaluation_batch_s=1e-3))
+    more_s = taken_over.evaluation_time_s(5 * BATCH) - plain.evaluation_time_s(5 * BATCH)
+    assert more_s == pytest.approx(5 * 1e-3)
 
 
 def test_larger_batches_are_evaluated_faster():

@@ -43,7 +43,7 @@ function drawMemory(detail, order, ranks) {
   const held = detail.memory_gib.map((row) => row.reduce((sum, part) => sum + part, 0)), fullest = Math.max(...held);
   // Where hardly anything is used, the line of the capacity would press the bars to the ground.
   const low = fullest < 0.25 * detail.usable_gib;
-  describe("memory", `Fullest is ${word} ${detail.ranks[held.indexOf(fullest)]} with ${fullest.toPrecision(4)} of ${detail.usable_gib} GiB usable${low ? ", which lie above the plot" : ""}.`);
+  describe("memory", `Fullest is ${word} ${detail.ranks[held.indexOf(fullest)]} with ${fullest.toPrecision(4)} of ${detail.usable_gib} GiB usable${low ? "; the limit is above the plot" : ""}.`);
   stacked("memory", data.memory_purposes, purposes, ranks, order.map((i) => detail.memory_gib[i]), "GiB", low ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1,
     y0: detail.usable_gib, y1: detail.usable_gib, line: { color: ink, width: 1.5, dash: "dash" },
     label: { text: `usable ${detail.usable_gib} GiB`, textposition: "end", font: { color: ink } } }], low ? null : 1.14 * Math.max(fullest, detail.usable_gib));
