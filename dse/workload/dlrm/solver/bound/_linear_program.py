@@ -102,7 +102,7 @@ class LinearProgram:
             shape=(limits + len(self._equal), size),
         )
         least = np.concatenate((np.full(limits, -np.inf), self._equal))
-        whole = np.zeros(size)
+        whole = np.zeros(size, dtype=np.int64)
         whole[list(integers)] = 1
         found = milp(
             cost,
