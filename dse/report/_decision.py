@@ -116,9 +116,9 @@ def _certified(found: Certificate) -> str:
     how_much = (
         "front not complete, what is missing is not known"
         if math.isnan(missing)
-        else f"at most {float(f'{100 * missing:.2g}'):g} % hypervolume missing"
+        else f"at most {float(f'{100 * missing:.2g}'):g} % of the hypervolume is missing"
     )
-    more = "continue with --resume, and with more --trials where their number ended it"
+    more = "continue with --resume, and with more --trials if they were limited"
     return f"{how_much}: {', '.join([seen, *ruled_out])}; {more}"
 
 

@@ -27,6 +27,8 @@ _SHORTEST_TEXT = 16
 _PADDING = 2
 #: Runs of ranks that are listed.
 _RANK_RUNS = 4
+#: Words of keys that are not written in lower case.
+_WRITTEN = {"gib": "GiB", "usd": "USD", "mlp": "MLP", "ffn": "FFN", "kv": "KV"}
 
 
 def line(console: Console, text: str, style: str = "") -> None:
@@ -228,8 +230,8 @@ def ms(seconds: float | None, digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a duration in milliseconds, from ten seconds on in seconds."""
-    return f"{seconds:.3f} s" if seconds >= 10 else f"{ms(seconds)} ms"
+    """Formats a duration in milliseconds, from one second on in seconds."""
+    return f"{seconds:.3f} s" if seconds >= 1 else f"{ms(seconds)} ms"
 
 
 def interval(low_s: float, high_s: float) -> str:
@@ -272,6 +274,11 @@ def change(before: float, after: float) -> str:
     if before == after or before != before or after != after or before == 0:
         return ""
     return signed_percent(after / before - 1)
+
+
+def heading(key: str) -> str:
+    """Formats a key such as ``embedding_gib`` as people write it: ``embedding GiB``."""
+    return " ".join(_WRITTEN.get(word, word) for word in key.split("_"))
 
 
 def plural(count: int, noun: str, suffix: str = "s") -> str:

@@ -26,7 +26,7 @@ def list_command(
 ) -> None:
     """List built-in models, platforms, search spaces or training programs."""
     from dse.cli._output import emit
-    from dse.report.console import Table, figures, texts
+    from dse.report.console import Table, figures, heading, texts
 
     rows = {
         "models": _models,
@@ -39,7 +39,7 @@ def list_command(
     def show(console: Console) -> None:
         columns = [column for column in rows[0] if column != "origin"]
         headings = (
-            (figures if _numbers(row[column] for row in rows) else texts)(column.replace("_", " "))
+            (figures if _numbers(row[column] for row in rows) else texts)(heading(column))
             for column in columns
         )
         table = Table("", *headings)
@@ -131,4 +131,6 @@ def _cell(value: object) -> str:
         return ", ".join(f"{fitted.name} {fitted.value:g}" for fitted in value)
     if isinstance(value, float):
         return f"{value:.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
     return "" if value is None else str(value)

@@ -170,7 +170,7 @@ def _rank_cells(rank: RankExplanation, iteration_s: float) -> tuple[str, ...]:
         f"rank {waited.rank} ({waited.times}×)" if waited else UNKNOWN,
         ms(rank.host_s),
         ms(rank.idle_s),
-        f"−{percent(gain)}" if gain >= _SMALLEST_GAIN * 10 else UNKNOWN,
+        f"-{percent(gain)}" if gain >= _SMALLEST_GAIN * 10 else UNKNOWN,
     )
 
 
@@ -214,7 +214,7 @@ def _waterfall(difference: Difference) -> Table:
 
 def _signed(seconds: float) -> str:
     shown = round(1e3 * seconds, 3)
-    return f"{shown + 0.0:+.3f}".replace("-", "−")
+    return f"{shown + 0.0:+.3f}"
 
 
 def _bar(seconds: float, longest_s: float) -> Text:

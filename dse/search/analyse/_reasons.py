@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def group_reasons(records: Sequence[TrialRecord]) -> tuple[ReasonGroup, ...]:
     for record in records:
         if record.reason:
             # Figures vary from trial to trial; the first words say what kind of reason it is.
-            masked = "".join("#" if sign.isdigit() else sign for sign in record.reason)
+            masked = re.sub(r"[\d.,]*\d(?:e[-+]?\d+)?", "#", record.reason)
             key = (" ".join(masked.split()[:4]), record.status)
             counts[key] += 1
             examples.setdefault(key, record.reason)

@@ -39,12 +39,12 @@ def show_model(model: str | DlrmModel | TransformerModel, *, as_json: bool) -> N
     largest = _largest(workload.tables)
 
     def show(console: Console) -> None:
-        from dse.report.console import Table, facts, figures, names
+        from dse.report.console import Table, facts, figures, heading, names
 
         contents = workload.contents.items()
-        facts(console, ((key.replace("_", " "), _text(value)) for key, value in contents))
+        facts(console, ((heading(key), _text(value)) for key, value in contents))
         if largest:
-            titles = [column.replace("_", " ") for column in largest[0]]
+            titles = [heading(column) for column in largest[0]]
             table = Table("largest tables", names(titles[0]), figures(*titles[1:]))
             for row in largest:
                 table.add(*map(_text, row.values()))

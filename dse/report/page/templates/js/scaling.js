@@ -36,7 +36,9 @@ function drawScaling(view) {
   const fewest = ranks[0], base = Math.max(...view.points.filter((point) => point.ranks === fewest).map((point) => point.speed)) / fewest;
   const ideal = { type: "scatter", mode: "lines", name: "proportional to ranks", x: ranks, y: ranks.map((count) => base * count), line: { color: soft, dash: "dot", width: 1.4 }, hoverinfo: "skip" };
   const speeds = view.points.map((point) => point.speed);
-  plot("scaling", ranks.length > 1 ? [ideal, ...all] : all, { xaxis: axis("Ranks", { type: "log", tickvals: ranks, ticktext: ranks.map(String) }),
+  // One number of ranks is no curve; the table says it all.
+  byId("scaling").hidden = ranks.length < 2;
+  plot("scaling", ranks.length > 1 ? [ideal, ...all] : [], { xaxis: axis("Ranks", { type: "log", tickvals: ranks, ticktext: ranks.map(String) }),
     yaxis: axis(view.unit, logTicks(Math.min(...speeds), Math.max(...speeds, base * ranks[ranks.length - 1]))) });
   const last = view.points.filter((point) => point.ranks === ranks[ranks.length - 1]).reduce((a, b) => b.speed > a.speed ? b : a);
   describe("scaling", ranks.length < 2 ? `All configurations of this platform use ${fewest} ranks.` :
