@@ -1,4 +1,4 @@
-"""A short calibration of this machine for `selection.py`, kept for runs of the same hour.
+"""A short calibration of this machine for the selection experiments, kept for an hour.
 
 Prediction and measurement should be of the same machine at the same time. Only what a training
 iteration of the experiment consists of is measured, at sizes that occur in it: operators on all
@@ -62,6 +62,21 @@ OPERATORS = (
     "memcpy_h2d",
     "memcpy_d2d",
 )
+
+#: What a training step of a transformer calls, and its exchanges; trainer `pytorch`.
+TRANSFORMER_OPERATORS = (
+    "gemm",
+    "elementwise",
+    "concat",
+    *("layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward"),
+    *("softmax", "attention", "causal_attention", "causal_attention_backward"),
+    *("gelu", "gelu_backward", "silu", "silu_backward"),
+    *("cross_entropy", "cross_entropy_backward"),
+    "optimizer_step",
+    "memcpy_h2d",
+    "memcpy_d2d",
+)
+TRANSFORMER_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
 #: Exchanges of an iteration, and the most that one of them moves.
 COLLECTIVES = ("all_reduce", "all_to_all", "reduce_scatter", "all_gather")
@@ -237,6 +252,23 @@ def calibration_plan(ranks: int, trainer: str = "reference") -> MeasurementPlan:
     return replace(plan, kernels=tuple(kept), collectives=exchanges)
 
 
+def transformer_plan(ranks: int) -> MeasurementPlan:
+    """Returns what is measured for steps of transformers.
+
+    Args:
+        ranks: Ranks of the machine, all at work at once.
+    """
+    plan = make_plan(
+        "cpu",
+        collectives_backend="gloo",
+        local_ranks=ranks,
+        threads=1,
+        operators=TRANSFORMER_OPERATORS,
+    )
+    exchanges = tuple(one for one in plan.collectives if one.op in TRANSFORMER_COLLECTIVES)
+    return replace(plan, collectives=exchanges)
+
+
 def calibrated_platform(
     ranks: int, budget_s: float, folder: Path | None = None, trainer: str = "reference"
 ) -> Platform:
@@ -251,7 +283,7 @@ def calibrated_platform(
     folder = folder or _folder()
     path = folder / f"cpu_{ranks}_ranks_{budget_s:g}_s_{trainer}.yaml"
     log = path.with_suffix(".points.jsonl")
-    plan = calibration_plan(ranks, trainer)
+    plan = transformer_plan(ranks) if trainer == "pytorch" else calibration_plan(ranks, trainer)
     if not path.exists() or time.time() - path.stat().st_mtime > KEPT_S:
         log.unlink(missing_ok=True)
         print(f"calibrating for {budget_s:g} s, kept as {path}", file=sys.stderr, flush=True)

@@ -1,13 +1,14 @@
 """Does the performance model choose the right parallelism of a small transformer on this CPU?
 
 Usage: python benchmarks/selection_transformers.py [--tasks 6] [--seed S]
-           [--platform NAME_OR_FILE] [--budget SECONDS] [--json]
+           [--platform NAME_OR_FILE | --calibrate SECONDS] [--budget SECONDS] [--json]
 
 A task is a made-up decoder and batch, and the ways to spread its step over two gloo ranks: DDP,
 FSDP2 with and without resharding, tensor parallelism with and without sequence parallelism, whole
 or in two micro-batches, with and without recomputation. All are predicted on the platform, such as
-the file that `dse calibrate` has just written, and trained for real by the trainer `pytorch` in
-interleaved rounds. No figure is fitted to the tasks. Wants a machine that does nothing else.
+the file that `dse calibrate` has just written, or on what `--calibrate` measures of the operators
+and exchanges that occur, and trained for real by the trainer `pytorch` in interleaved rounds. No
+figure is fitted to the tasks. Wants a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -232,11 +233,22 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=25.0, help="seconds of measuring a task")
     parser.add_argument("--platform", default="cpu", help="a name or a file")
     parser.add_argument(
+        "--calibrate",
+        type=float,
+        metavar="SECONDS",
+        help="measure this machine first and predict by that; kept for an hour",
+    )
+    parser.add_argument(
         "--rows", type=Path, help="keep measurements in this file; predict those that it has"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    platform = load_platform(arguments.platform)
+    if arguments.calibrate:
+        from selection_calibrate import calibrated_platform
+
+        platform = calibrated_platform(RANKS, arguments.calibrate, trainer="pytorch")
+    else:
+        platform = load_platform(arguments.platform)
     rows: list[Row] = []
     if arguments.rows and arguments.rows.exists():
         rows = [Row(**row) for row in json.loads(arguments.rows.read_text())]

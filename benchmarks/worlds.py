@@ -30,8 +30,7 @@ section: processor time and largest memory of each, with the start of Python.
 _NOTES = """
 Nodes, and ranks of a node, that repeat others are simulated, and explained, once. Above 200,000
 tables × ranks (7,692 ranks here) only constructed plans are compared, none is improved table by
-table, so more ranks can take less time. `dse shard` bounds all plans as well, which samples
-durations of all ranks: from 16,384 ranks on, most of its time is the bound.
+table, so more ranks can take less time. The bound of `dse shard` looks at different nodes only.
 """
 
 COMMANDS = {

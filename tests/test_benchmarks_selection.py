@@ -244,3 +244,11 @@ def test_calibration_time_goes_to_lookups_and_updates(selection):
     for op in calibrate.OPERATORS:
         purposes = [point.purpose.value for point in plan.kernels if point.op == op]
         assert purposes.count("fresh") == pytest.approx(len(purposes) / 4, rel=0.15)
+
+
+def test_a_calibration_for_transformers_has_their_operators_and_exchanges(selection):
+    calibrate = importlib.import_module("selection_calibrate")
+    plan = calibrate.transformer_plan(2)
+    assert plan.busy_devices == 2
+    assert {point.op for point in plan.kernels} == set(calibrate.TRANSFORMER_OPERATORS)
+    assert {one.op for one in plan.collectives} == set(calibrate.TRANSFORMER_COLLECTIVES)

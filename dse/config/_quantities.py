@@ -67,6 +67,20 @@ MAY_BE_ZERO = {
     UnitKind.FRACTION,
 }
 
+#: Least and largest count, and figures of each kind in SI units, zero aside: beyond any machine,
+#: and what follows from them can still be computed. Linear programs take 1e20 s for infinite.
+_COUNTS = (1e-30, 1e30)
+_FIGURES = {
+    UnitKind.SIZE: (1e-3, 1e24),
+    UnitKind.BANDWIDTH: (1e-6, 1e24),
+    UnitKind.TIME: (1e-18, 1e18),
+    UnitKind.COMPUTE_RATE: (1e-6, 1e27),
+    UnitKind.PRICE: (1e-9, 1e18),
+    UnitKind.DEVICE_PRICE: (1e-9, 1e18),
+    UnitKind.MONEY: (1e-9, 1e18),
+    UnitKind.FRACTION: (0.0, 1.0),
+}
+
 _LARGE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _LARGE_NAMES = {"kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12, "peta": 1e15, "exa": 1e18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -250,6 +264,10 @@ def parse_count(text: str, what: str = "samples") -> float:
     value = float(match.group(1).replace("_", "")) * _COUNT_SUFFIXES.get(match.group(2), 1.0)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"expected more than 0 {what}, found `{text[:_MAX_SHOWN]}`")
+    if not _COUNTS[0] <= value <= _COUNTS[1]:
+        raise ValueError(
+            f"expected from {_COUNTS[0]:g} to {_COUNTS[1]:g} {what}, found `{text[:_MAX_SHOWN]}`"
+        )
     return value
 
 
@@ -339,6 +357,9 @@ def _checked(value: float, kind: UnitKind, expected: str) -> float:
     if value < 0 or (value == 0 and kind not in MAY_BE_ZERO):
         least = "at least 0" if kind in MAY_BE_ZERO else "more than 0"
         raise ValueError(f"{expected}; it must be {least}")
+    low, high = _FIGURES[kind]
+    if value and not low <= value <= high:
+        raise ValueError(f"{expected}; it must be from {low:g} to {high:g} {_SI_UNIT[kind]}")
     return value
 
 

@@ -87,11 +87,6 @@ class CompiledGraph:
         self._steps, self._shift_s = maxima.steps(last)
         self._values = sum(math.prod(step.shape) for step in self._steps)
 
-    @property
-    def step_count(self) -> int:
-        """Nodes left after the reduction; the cost of a call grows with it."""
-        return len(self._steps)
-
     def makespan_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the end of the last task of every candidate.
 

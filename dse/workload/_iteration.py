@@ -131,6 +131,10 @@ class Iteration:
     groups: tuple[str, ...] = ()
 
     @cached_property
+    def _fingerprint(self) -> int:
+        return _fingerprint(self.duration_s)
+
+    @cached_property
     def _folded(self) -> FoldedRanks:
         return self.ranks.folded(self.duration_s)
 
@@ -235,7 +239,7 @@ class Iteration:
 
     def _own_stream(self, seed: int, *, kernels: bool) -> np.random.Generator:
         """Returns random numbers of this step: individual errors of two plans differ."""
-        return np.random.default_rng((_fingerprint(self.duration_s), seed, kernels))
+        return np.random.default_rng((self._fingerprint, seed, kernels))
 
     def _sample_factors(self, count: int, seed: int) -> NDArray[np.float64]:
         """Returns actual over expected durations under errors; shape `(tasks, 1, samples)`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.workload._prediction import Prediction
+from dse.workload._prediction import Prediction, totals_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +136,7 @@ def memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpe
         memory: Its accounts.
         device: Gives the limit.
     """
-    totals = [account.total_bytes for account in memory]
+    totals = totals_bytes(memory)
     if max(totals) <= device.usable_memory_bytes:
         return ""
     fullest = totals.index(max(totals))

@@ -70,6 +70,13 @@ class MemoryAccount:
         return ", ".join(f"{purpose} {size_bytes / _GIB:.1f} GiB" for purpose, size_bytes in parts)
 
 
+def totals_bytes(memory: tuple[MemoryAccount, ...]) -> tuple[float, ...]:
+    """Returns the bytes of each account; ranks that hold the same share one, added up once."""
+    known = {id(account): account for account in memory}
+    totals = {key: account.total_bytes for key, account in known.items()}
+    return tuple(totals[id(account)] for account in memory)
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What one change of a captured step did.
@@ -153,7 +160,7 @@ class Prediction:
     @property
     def memory_bytes_per_rank(self) -> tuple[float, ...]:
         """Total bytes of each rank."""
-        return tuple(account.total_bytes for account in self.memory)
+        return totals_bytes(self.memory)
 
     def __repr__(self) -> str:
         state = "feasible" if self.feasible else self.infeasible_reason

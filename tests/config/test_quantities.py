@@ -397,3 +397,18 @@ def test_a_limit_is_not_for_each_gpu():
     exact = exact_quantity(2.1, UnitKind.DEVICE_PRICE)
     assert parse_quantity(exact, UnitKind.DEVICE_PRICE) == 2.1
     assert format_quantity(2.1, UnitKind.DEVICE_PRICE) == "2.10 USD/GPU/h"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1e308 USD/h", PRICE),
+        ("1e-300 B/s", BANDWIDTH),
+        ("1e30 B/s", BANDWIDTH),
+        ("1e300 s", TIME),
+        ("1e-300 us", TIME),
+    ],
+)
+def test_figures_beyond_any_machine_are_refused(text, kind):
+    with pytest.raises(ValueError, match="it must be from"):
+        parse_quantity(text, kind)

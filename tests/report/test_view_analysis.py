@@ -63,6 +63,12 @@ def test_the_reference_lies_a_tenth_of_the_range_behind_the_worst():
     assert reference_point(points, [True, False, True]) == pytest.approx([0.8, 9.4, 6.0])
 
 
+def test_equal_values_of_any_size_are_better_than_the_reference():
+    points = np.array([[1e30, 5.0], [1e30, 5.0]])
+    worst = reference_point(points, [True, False])
+    assert hypervolume_history(points, worst, [True, False]).tolist() == pytest.approx([1e21] * 2)
+
+
 def test_hypervolume_counts_evaluations_and_says_when_it_was_there():
     records = [
         make_record(0, 1e6, 0.1),

@@ -104,12 +104,6 @@ class SizeCurve:
         further_s = np.maximum(size - self.size_bytes[-1], 0.0) / self.bandwidth_bytes_per_s
         return np.asarray(time_s * below + further_s, dtype=np.float64)
 
-    def efolds_outside(self, nbytes: ArrayLike) -> NDArray[np.float64]:
-        """Returns how far sizes lie outside the measured ones, in e-folds; zero inside."""
-        size = np.asarray(nbytes, dtype=np.float64)
-        inside = np.clip(size, self.size_bytes[0], self.size_bytes[-1])
-        return np.asarray(np.abs(np.log(size / inside)), dtype=np.float64)
-
     def _line_s(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.latency_s + size / self.bandwidth_bytes_per_s
 

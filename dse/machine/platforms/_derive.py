@@ -40,8 +40,9 @@ from dse.machine.platforms._hardware_schema import (
     NodeBlock,
     PodBlock,
 )
-from dse.machine.platforms._override import given_price, rebuilt, spelled_out
+from dse.machine.platforms._override import rebuilt, spelled_out
 from dse.machine.platforms._own_schema import Own
+from dse.machine.platforms._prices import given_price
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 

@@ -18,22 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint, nearest
 from dse.config import (
-    FieldChange,
     StrictModel,
     check_data,
-    new_value,
     override,
-    parse_rental_price,
-    readable_quantity,
-    relative_factor,
 )
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine.platforms._build import built_platform, offer_fact
+from dse.machine.platforms._build import built_platform
 from dse.machine.platforms._calibrations import check_versions, collective_facts
 from dse.machine.platforms._hardware_schema import DeviceBlock, NodeBlock
 from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
+from dse.machine.platforms._prices import override_prices
 from dse.machine.platforms._provenance import PlatformFact
-from dse.machine.platforms._schema import ANY_NETWORK, PlatformDocument
+from dse.machine.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -206,15 +202,18 @@ def override_platform(
         change = parse_override(item, names) if isinstance(item, str) else item
         if change.platform not in ("", called):
             continue
+        source = f"--set {change.text}"[:200]
         try:
             if change.of_price:
-                data, moved = _override_prices(data, change, price_basis, price_provider)
+                data, moved = override_prices(
+                    data, change.path, change.value, source, price_basis, price_provider
+                )
             else:
                 head = change.path.partition(".")[0]
                 if head.casefold() not in data:
                     raise UnknownNameError(f"there is no `{head}`; {hint(head, ('price', *data))}")
-                source = {"origin": "assumed", "source": f"--set {change.text}"[:200]}
-                data, moved = override(data, change.path, change.value, source)
+                given = {"origin": "assumed", "source": source}
+                data, moved = override(data, change.path, change.value, given)
         except ConfigError as error:
             located = type(error)(f"--set {change.text}: {error}")
             if unknown is None or not isinstance(located, UnknownNameError):
@@ -266,87 +265,6 @@ def spelled_out(path: str) -> str:
         return _BLOCKS[head] + dot + rest
     block = "" if head in PlatformDocument.model_fields else _opened().get(head, "")
     return f"{block}.{path}" if block else path
-
-
-def _override_prices(
-    data: dict[str, Any], change: Override, basis: str, provider: str
-) -> tuple[dict[str, Any], tuple[FieldChange, ...]]:
-    """Overrides list prices: a share moves all, a figure those of one basis.
-
-    A figure is for each GPU, or for a whole node.
-    """
-    devices, offers = data["node"]["devices"], list(data["offers"])
-    absolute = relative_factor(change.value) is None
-    each = absolute and _each_device(change.value)
-    named = _provider(offers, change.path.partition(".")[2])
-    changes = []
-    for place, offer in enumerate(offers):
-        fits = not offer["superseded"] and named in ("", offer["provider"])
-        if absolute and offer["basis"] != "given":
-            wanted = (named or provider).casefold()
-            fits &= offer["basis"] == basis and wanted in ("", offer["provider"].casefold())
-        if fits:
-            new = new_value(offer["price"], change.value)
-            moved = {**offer, "price": new}
-            if each and (offer["by_device"] or offer["devices"] >= devices):
-                moved |= {"devices": 1, "by_device": True}
-            elif absolute and not each:
-                nodes = offer["devices"] / devices
-                new = moved["price"] = new_value(new, f"*{nodes!r}")
-            changes.append(
-                FieldChange(offer_fact(offer), *map(readable_quantity, (offer["price"], new)))
-            )
-            offers[place] = moved
-    if absolute and not changes:
-        offer = given_price(change.value, devices, f"--set {change.text}"[:200])
-        offer |= {"provider": named or provider or "set", "basis": basis}
-        changes.append(FieldChange(offer_fact(offer), "not set", readable_quantity(change.value)))
-        offers.append(offer)
-    return {**data, "offers": offers}, tuple(changes)
-
-
-def given_price(value: str, devices: int, source: str) -> dict[str, Any]:
-    """Returns a price of one's own, bound to no network, as a platform's file would have it.
-
-    Args:
-        value: For each GPU, or for a whole node.
-        devices: Devices of a node.
-        source: Where it was given.
-
-    Raises:
-        ConfigError: It is no price.
-    """
-    each = _each_device(value)
-    return {
-        "provider": "own",
-        "instance": "price",
-        "by_device": each,
-        "devices": 1 if each else devices,
-        "price": value,
-        "network": [ANY_NETWORK],
-        "as_of": "unknown",
-        "basis": "given",
-        "source": source,
-    }
-
-
-def _each_device(value: str) -> bool:
-    """Returns whether a price is for each GPU."""
-    try:
-        return parse_rental_price(value)[1]
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _provider(offers: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Returns a provider in the spelling of the file."""
-    known = dict.fromkeys(offer["provider"] for offer in offers)
-    for provider in known:
-        if provider.casefold() == name.casefold():
-            return str(provider)
-    if name:
-        raise UnknownNameError(f"there is no provider `{name}`; {hint(name, known)}")
-    return ""
 
 
 def rebuilt(

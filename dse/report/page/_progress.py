@@ -88,10 +88,13 @@ def reference_point(points: NDArray[np.float64], maximize: Sequence[bool]) -> ND
         maximize: Direction of each objective.
 
     Returns:
-        Shape `(objectives,)`. Where all values are the same, they are moved by one.
+        Shape `(objectives,)`. Where all values are the same, they are moved by one, or by more
+        where one is lost in rounding.
     """
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    room = np.where(high > low, REFERENCE_MARGIN * (high - low), 1.0)
+    room = np.where(
+        high > low, REFERENCE_MARGIN * (high - low), np.maximum(1.0, 1e-9 * np.abs(high))
+    )
     reference: NDArray[np.float64] = np.where(maximize, low - room, high + room)
     return reference
 

@@ -258,11 +258,14 @@ def _print_ranks(view: PredictionView, console: Console) -> None:
     titles = (ranks_of, "compute", "exposed communication", "host", "idle", "memory")
     table = Table("", figures(*titles))
     groups: dict[tuple[str, ...], list[int]] = {}
-    for rank, (parts, size_bytes) in enumerate(
+    shown: dict[tuple[RankBreakdown, float], tuple[str, ...]] = {}
+    for rank, known in enumerate(
         zip(prediction.breakdown, prediction.memory_bytes_per_rank, strict=True)
     ):
-        cells = (*map(duration, _seconds(parts)), gib(size_bytes))
-        groups.setdefault(cells, []).append(rank)
+        if known not in shown:
+            parts, size_bytes = known
+            shown[known] = (*map(duration, _seconds(parts)), gib(size_bytes))
+        groups.setdefault(shown[known], []).append(rank)
     for cells, ranks in groups.items():
         table.add(rank_names(ranks), *cells)
     table.print(console)

@@ -404,8 +404,10 @@ class DlrmJob(Job):
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of every rank of a sharding group."""
         features, memory = self.scorer.features(self._decided()), self.scorer.memory
-        ranks = range(self.problem.cluster.world_size)
-        return tuple(memory.by_purpose(features, rank) for rank in ranks)
+        held = [each.tobytes() for each in features[:, :, 0].T]
+        # Ranks that hold the same have one account.
+        known = {each: memory.by_purpose(features, held.index(each)) for each in set(held)}
+        return tuple(known[each] for each in held)
 
     def attributed(self) -> AttributedGraph:
         """Returns the iteration of all ranks; lookups and updates could be on other ranks."""

@@ -263,16 +263,12 @@ class DlrmParameters(ParametersBlock):
     @staticmethod
     def choices_of(values: list[object]) -> tuple[ParameterValue, ...]:
         """Joins sets of sharding types and kernels; numbers ascend, others keep their order."""
-        plain: list[ParameterValue] = []
-        for item in values:
-            if isinstance(item, list):
-                chosen: ParameterValue = TYPE_SEPARATOR.join(
-                    kind.value for kind in (*ShardingType, *ComputeKernel) if kind in item
-                )
-            else:
-                chosen = item if isinstance(item, bool | int | float) else str(item)
-            if chosen not in plain:
-                plain.append(chosen)
-        if all(isinstance(item, int) and not isinstance(item, bool) for item in plain):
-            plain.sort(key=int)
-        return tuple(plain)
+        kinds = (*ShardingType, *ComputeKernel)
+        return ParametersBlock.choices_of(
+            [
+                TYPE_SEPARATOR.join(kind.value for kind in kinds if kind in item)
+                if isinstance(item, list)
+                else item
+                for item in values
+            ]
+        )

@@ -68,12 +68,6 @@ def test_repeats_are_averaged_and_a_spike_above_later_points_is_noise():
     assert float(curve.at(SIZES[1])) == pytest.approx(10e-6, rel=0.05)
 
 
-def test_distance_outside_is_in_efolds():
-    curve = fit_size_curve(SIZES, line_s(SIZES))
-    efolds = curve.efolds_outside([SIZES[0] / np.e, SIZES[3], SIZES[-1] * np.e**2])
-    assert efolds == pytest.approx([1.0, 0.0, 2.0])
-
-
 def test_few_sizes_are_refused():
     with pytest.raises(CalibrationError, match="3 different message sizes are too few"):
         fit_size_curve(SIZES[:3], line_s(SIZES[:3]))

@@ -144,3 +144,9 @@ constraints:
     assert choices["recompute_modules"] == ("layernorm+mlp", "core_attn")
     assert choices["recompute_layers"] == (0, 4)
     assert space.constraints[0].at_least == 0.9
+
+
+def test_a_parameter_may_have_very_many_values():
+    values = list(range(100_000, 0, -1))
+    parameters = load_workload("dlrm_tiny").parameters
+    assert parameters.choices_of([*values, *values]) == tuple(reversed(values))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.machine.kernels import elementwise_time_s, streaming_estimate
+from dse.workload.dlrm.iteration._exchanges import over_nodes
 from dse.workload.dlrm.scoring._features import ExchangeGroup, GroupFeature, group_column
 from dse.workload.dlrm.scoring._slots import CODEC_SLOTS, Slot
 
@@ -143,6 +144,7 @@ def fill_codecs(
     layout: int,
     features: NDArray[np.float64],
     durations: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
 ) -> None:
     """Fills the durations of conversions.
 
@@ -151,10 +153,11 @@ def fill_codecs(
         layout: Exchange groups in use.
         features: Placement features; shape `(features, ranks, candidates)`.
         durations: Seconds, to fill; shape `(slots, ranks, candidates)`.
+        node_counts: As in :func:`~dse.workload.dlrm.iteration._exchanges.over_nodes`.
     """
     for slot, kernels in codec_kernels(problem, layout).items():
         for values, value_bytes in kernels:
-            traffic_bytes = value_bytes * _converted(problem, slot, values, features)
+            traffic_bytes = value_bytes * _converted(problem, slot, values, features, node_counts)
             durations[slot] += elementwise_time_s(problem.cluster.device, traffic_bytes)
 
 
@@ -180,7 +183,11 @@ def fill_codec_spreads(
 
 
 def _converted(
-    problem: DlrmProblem, slot: Slot, values: _Values, features: NDArray[np.float64]
+    problem: DlrmProblem,
+    slot: Slot,
+    values: _Values,
+    features: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Returns the values that the rank with most of them converts; shape `(candidates,)`."""
     cluster, samples = problem.cluster, problem.global_batch_size
@@ -190,10 +197,14 @@ def _converted(
         return np.asarray(samples * columns.max(axis=0))
     if values is _Values.INSIDE:
         return np.asarray(samples / cluster.domain_size * columns.max(axis=0))
-    every = columns.sum(axis=0) if group is ExchangeGroup.POOLED else columns.max(axis=0)
-    if group is ExchangeGroup.NODE:
+    if group is ExchangeGroup.POOLED:
+        rank_counts = None if node_counts is None else node_counts.repeat(cluster.domain_size)
+        every = over_nodes(columns, rank_counts)
+    elif group is ExchangeGroup.NODE:
         # All ranks of a node hold the same columns.
-        every = columns[:: cluster.domain_size].sum(axis=0)
+        every = over_nodes(columns[:: cluster.domain_size], node_counts)
+    else:
+        every = columns.max(axis=0)
     return np.asarray(samples / cluster.world_size * every)
 
 

@@ -60,7 +60,10 @@ _GRADIENT_BYTES = 4
 
 
 def slot_durations_s(
-    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
+    problem: DlrmProblem,
+    layout: int,
+    features: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Turns placement features into durations.
 
@@ -68,6 +71,8 @@ def slot_durations_s(
         problem: Everything but the plan.
         layout: Exchange groups in use.
         features: Shape `(features, ranks, candidates)`.
+        node_counts: Where `features` are those of the ranks of different nodes only: how many
+            nodes are like each of them; shape `(nodes,)`. None if they are those of all ranks.
 
     Returns:
         Seconds; shape `(slots, ranks, candidates)`; rows of groups not in use are zero.
@@ -83,9 +88,9 @@ def slot_durations_s(
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
-    _fill_all_to_alls(problem, layout, features, durations)
-    _fill_reductions(problem, layout, features, durations)
-    fill_codecs(problem, layout, features, durations)
+    _fill_all_to_alls(problem, layout, features, durations, node_counts)
+    _fill_reductions(problem, layout, features, durations, node_counts)
+    fill_codecs(problem, layout, features, durations, node_counts)
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
         durations[Slot.REPLICATED_ALL_REDUCE] = all_reduce_s(
@@ -278,6 +283,7 @@ def _fill_all_to_alls(
     layout: int,
     features: NDArray[np.float64],
     durations: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None,
 ) -> None:
     """Fills the exchanges of whole pooled vectors and of the input."""
     cluster, wire = problem.cluster, problem.software.wire
@@ -293,7 +299,7 @@ def _fill_all_to_alls(
     if not held_bytes:
         return
     # All of them go through the same formula.
-    exchange_s = all_to_all_s(problem, np.concatenate(held_bytes, axis=1))
+    exchange_s = all_to_all_s(problem, np.concatenate(held_bytes, axis=1), node_counts)
     by_kind = list(exchange_s.reshape(len(held_bytes), -1))
     if layout >> ExchangeGroup.POOLED & 1:
         for slot, _ in pooled:
@@ -311,6 +317,7 @@ def _fill_reductions(
     layout: int,
     features: NDArray[np.float64],
     durations: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None,
 ) -> None:
     """Fills the exchanges of partial sums, over all ranks and over those of a node.
 
@@ -321,7 +328,7 @@ def _fill_reductions(
     if layout >> ExchangeGroup.ROW & 1:
         held = samples * features[group_column(ExchangeGroup.ROW, GroupFeature.EXCHANGED)]
         for slot, value_bytes in _ways(wire, Slot.ROW_EXCHANGE, wire.reduced):
-            durations[slot] = reduce_scatter_s(problem, value_bytes * held)
+            durations[slot] = reduce_scatter_s(problem, value_bytes * held, node_counts)
     if layout >> ExchangeGroup.NODE & 1:
         held = samples * features[group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)]
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_INSIDE, wire.reduced):
@@ -330,7 +337,7 @@ def _fill_reductions(
         local = problem.cluster.domain_size
         part = held[::local] / local
         for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_BETWEEN, wire.whole):
-            durations[slot] = between_nodes_s(problem.cluster, value_bytes * part)
+            durations[slot] = between_nodes_s(problem.cluster, value_bytes * part, node_counts)
 
 
 def _ways(

@@ -34,7 +34,26 @@ def node_group(cluster: Cluster) -> Group:
     return replace(world, ranks_per_domain=1, card_sharers=cluster.whole.domain_size)
 
 
-def all_to_all_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+def over_nodes(
+    values: NDArray[np.float64], node_counts: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Returns sums over nodes, of which some may stand for several.
+
+    Args:
+        values: Shape `(nodes, candidates)`.
+        node_counts: How many nodes each one stands for; shape `(nodes,)`. None if each is one.
+
+    Returns:
+        Shape `(candidates,)`.
+    """
+    return values.sum(axis=0) if node_counts is None else np.asarray(node_counts @ values)
+
+
+def all_to_all_s(
+    problem: DlrmProblem,
+    held_bytes: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Returns the time of an all-to-all, in which rank `r` deals `held_bytes[r]` out evenly.
 
     The same volumes flow in the input exchange, only backwards, so one formula serves both.
@@ -42,30 +61,31 @@ def all_to_all_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArr
     Args:
         problem: Everything but the plan.
         held_bytes: Shape `(ranks, candidates)`.
+        node_counts: As in :func:`over_nodes`.
 
     Returns:
         Seconds; shape `(candidates,)`.
     """
     cluster = problem.cluster
-    nodes, local = cluster.domain_count, cluster.domain_size
-    by_node = held_bytes.reshape(nodes, local, -1)
-    node_total = by_node.sum(axis=1)
+    local = cluster.domain_size
+    by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     if not _has_two_steps(problem):
-        return _direct_s(cluster, held_bytes, by_node, node_total)
+        return _direct_s(cluster, held_bytes, by_node, node_counts)
+    node_total = by_node.sum(axis=1)
     sent = held_bytes.max(axis=0) * (local - 1) / local
     received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
     nothing = np.zeros_like(sent)
     inside_s = all_to_all_v_time_s(
         cluster, np.maximum(sent, received), nothing, nothing, Group.domain(cluster)
     )
-    return inside_s + between_nodes_s(cluster, node_total / local)
+    return inside_s + between_nodes_s(cluster, node_total / local, node_counts)
 
 
 def _direct_s(
     cluster: Cluster,
     held_bytes: NDArray[np.float64],
     by_node: NDArray[np.float64],
-    node_total: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
     """Time of an all-to-all in one step.
 
@@ -73,10 +93,11 @@ def _direct_s(
         cluster: The cluster.
         held_bytes: Shape `(ranks, candidates)`.
         by_node: The same of shape `(nodes, ranks of a node, candidates)`.
-        node_total: Its sums over ranks; shape `(nodes, candidates)`.
+        node_counts: As in :func:`over_nodes`.
     """
     ranks, local = cluster.world_size, cluster.domain_size
-    total = node_total.sum(axis=0)
+    node_total = by_node.sum(axis=1)
+    total = over_nodes(node_total, node_counts)
     most_held = held_bytes.max(axis=0)
     # Inside the node: sent to the others, or received from the others.
     sent = most_held * (local - 1) / ranks
@@ -117,7 +138,11 @@ def all_reduce_s(problem: DlrmProblem, nbytes: NDArray[np.float64]) -> NDArray[n
     return np.where(nbytes > 0, together_s - dense_s, 0.0)
 
 
-def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+def reduce_scatter_s(
+    problem: DlrmProblem,
+    held_bytes: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Returns the time of reducing and scattering partial sums that all ranks hold.
 
     In two steps the sums of a node are sent to all nodes, and added up where they arrive.
@@ -126,6 +151,7 @@ def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> N
         problem: Everything but the plan.
         held_bytes: Partial sums of the whole batch, the same on all ranks; shape
             `(ranks, candidates)`.
+        node_counts: As in :func:`over_nodes`.
 
     Returns:
         Seconds; shape `(ranks, candidates)`.
@@ -134,7 +160,7 @@ def reduce_scatter_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> N
     if not _has_two_steps(problem):
         return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes)
     local = cluster.domain_size
-    between_s = between_nodes_s(cluster, held_bytes[::local] / local)
+    between_s = between_nodes_s(cluster, held_bytes[::local] / local, node_counts)
     return reduce_inside_s(cluster, held_bytes) + between_s
 
 
@@ -152,13 +178,18 @@ def reduce_inside_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
     return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes, group)
 
 
-def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+def between_nodes_s(
+    cluster: Cluster,
+    held_bytes: NDArray[np.float64],
+    node_counts: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Returns the time of the second step: each rank deals its part to its like in all nodes.
 
     Args:
         cluster: The cluster.
         held_bytes: What each rank of a node holds for the whole batch; shape
             `(nodes, candidates)`.
+        node_counts: As in :func:`over_nodes`.
 
     Returns:
         Seconds; shape `(candidates,)`.
@@ -167,7 +198,7 @@ def between_nodes_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
     if nodes == 1:
         return np.zeros(held_bytes.shape[1])
     sent = held_bytes.max(axis=0) * (nodes - 1) / nodes
-    received = (held_bytes.sum(axis=0) - held_bytes).max(axis=0) / nodes
+    received = (over_nodes(held_bytes, node_counts) - held_bytes).max(axis=0) / nodes
     remote_bytes = np.maximum(sent, received)
     return all_to_all_v_time_s(
         cluster,

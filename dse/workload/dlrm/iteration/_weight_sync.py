@@ -57,7 +57,7 @@ def weight_sync_s(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArra
     op, alone = CollectiveOp.ALL_REDUCE, replace(peers, card_sharers=1)
     sync_s = collective_time_s(cluster.whole, op, synced.max(axis=0), alone)
     if peers.card_sharers > 1:
-        by_domain = synced.reshape(cluster.domain_count, cluster.domain_size, -1)
+        by_domain = synced.reshape(-1, cluster.domain_size, synced.shape[1])
         fullest = by_domain.mean(axis=1).max(axis=0)
         sync_s = np.maximum(sync_s, collective_time_s(cluster.whole, op, fullest, peers))
     if has_host_columns(features):

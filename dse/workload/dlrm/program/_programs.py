@@ -145,6 +145,20 @@ _TORCHREC = DlrmRuntime(
     pytorch_memory=True,
 )
 
+_HUGECTR_HYBRID = DlrmRuntime(
+    launch=LaunchMode.CUDA_GRAPHS,
+    dense_bucket_bytes=_ONE_BUFFER_BYTES,
+    joint_all_reduce=True,
+    fused_activations=True,
+    fused_interaction=True,
+    input_path=InputPath.BY_TABLE,
+    hierarchical_exchange=True,
+    evaluation_batch_size=1_792_000,
+    overlap_evaluation=True,
+    evaluation_batch_s=_EVALUATION_BATCH_S,
+    hot_rows=True,
+)
+
 _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
@@ -257,18 +271,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr_3_1",
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
-        software=DlrmRuntime(
-            launch=LaunchMode.CUDA_GRAPHS,
-            dense_bucket_bytes=_ONE_BUFFER_BYTES,
-            joint_all_reduce=True,
-            fused_interaction=True,
-            input_path=InputPath.BY_TABLE,
-            hierarchical_exchange=True,
-            evaluation_batch_size=1_792_000,
-            overlap_evaluation=True,
-            evaluation_batch_s=_EVALUATION_BATCH_S,
-            hot_rows=True,
-        ),
+        software=replace(_HUGECTR_HYBRID, fused_activations=False),
         origin=(
             "Like `hugectr_hybrid`, before products could compute gradients of activations and "
             "biases on the way; an assumption from the dates of the libraries"
@@ -279,19 +282,7 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr_hybrid",
         description="HugeCTR with the hybrid embedding of one-hot models (end of 2021, 2022)",
-        software=DlrmRuntime(
-            launch=LaunchMode.CUDA_GRAPHS,
-            dense_bucket_bytes=_ONE_BUFFER_BYTES,
-            joint_all_reduce=True,
-            fused_activations=True,
-            fused_interaction=True,
-            input_path=InputPath.BY_TABLE,
-            hierarchical_exchange=True,
-            evaluation_batch_size=1_792_000,
-            overlap_evaluation=True,
-            evaluation_batch_s=_EVALUATION_BATCH_S,
-            hot_rows=True,
-        ),
+        software=_HUGECTR_HYBRID,
         origin=(
             "Read: whole iteration captured, fused layers, overlapped exchanges in two steps, all "
             "gradients in one buffer; batches of an evaluation overlap"
@@ -302,18 +293,12 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr",
         description="HugeCTR with the embedding collection of multi-hot models (2023 on)",
-        software=DlrmRuntime(
-            launch=LaunchMode.CUDA_GRAPHS,
-            dense_bucket_bytes=_ONE_BUFFER_BYTES,
-            joint_all_reduce=True,
-            fused_activations=True,
-            fused_interaction=True,
+        software=replace(
+            _HUGECTR_HYBRID,
             input_path=InputPath.BY_SAMPLE,
-            hierarchical_exchange=True,
             evaluation_batch_size=262_144,
-            evaluation_batch_s=_EVALUATION_BATCH_S,
+            overlap_evaluation=False,
             evaluation_s_per_sample=_EVALUATION_S,
-            hot_rows=True,
             rows_on_some=True,
             embedding=EmbeddingKernels(index_unit_s=_INDEX_UNIT_S),
         ),

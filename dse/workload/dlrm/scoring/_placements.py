@@ -220,6 +220,34 @@ class Placements:
             self._add_hot_rows(options, arrays, arrays.hot_columns, result)
         return result
 
+    def features_by_node(
+        self, option: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """Returns what different nodes hold of one table, each of them once.
+
+        Args:
+            option: An option id; its shards are on different ranks.
+
+        Returns:
+            Features of the ranks of these nodes, as in :meth:`features`; shape
+            `(features, ranks, 1)`. Numbers of these ranks, ascending; shape `(ranks,)`. How many
+            nodes are like each node; shape `(nodes,)`.
+        """
+        arrays, cluster = self._current(), self._problem.cluster
+        ranks, classes = self._entries[option]
+        held = np.full(cluster.world_size, -1)
+        held[ranks] = classes
+        by_node = held.reshape(-1, cluster.domain_size)
+        _, first, counts = np.unique(by_node, axis=0, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        nodes = first[order]
+        chosen = by_node[nodes].ravel()
+        features = np.where(chosen >= 0, arrays.class_features[chosen].T, 0.0)[:, :, None]
+        if self._hot[option] >= 0:
+            features += arrays.class_features[self._hot[option]][:, None, None]
+        members = nodes[:, None] * cluster.domain_size + np.arange(cluster.domain_size)
+        return features, members.ravel(), counts[order].astype(np.float64)
+
     @staticmethod
     def _add_hot_rows(
         options: NDArray[np.int64],

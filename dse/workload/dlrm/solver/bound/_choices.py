@@ -35,6 +35,9 @@ _ROUNDING = 1e-9
 #: Feature values that are expanded at once.
 _CHUNK_ELEMENTS = 4_000_000
 
+#: Nodes beyond which those that are alike are looked at once.
+_MANY_NODES = 64
+
 
 #: Types with the same shards on other ranks.
 SAME_SHARDS = {
@@ -205,7 +208,9 @@ def _over_nodes(ranks: int, per_node: int) -> list[int]:
     return sorted(range(ranks), key=lambda rank: (rank % per_node, rank))
 
 
-def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _as_many_on_each_node(
+    cluster: Cluster, ranks: NDArray[np.int64], shards: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Returns the shards that count where shards of different widths may be anywhere.
 
     With equal numbers on all nodes no other places are faster, and leaving shards out is none
@@ -213,15 +218,15 @@ def _as_many_on_each_node(cluster: Cluster, held: NDArray[np.bool_]) -> NDArray[
 
     Args:
         cluster: The cluster.
-        held: Which ranks hold a shard, in the order of :func:`_over_nodes`; shape
-            `(ranks, options)`.
+        ranks: Ranks to look at; shape `(ranks,)`.
+        shards: How many ranks of the cluster hold a shard, the first ones in the order of
+            :func:`_over_nodes`; shape `(options,)`.
 
     Returns:
         The ranks whose shards count; shape `(ranks, options)`.
     """
-    place = np.empty(cluster.world_size, dtype=np.int64)
-    place[_over_nodes(cluster.world_size, cluster.domain_size)] = np.arange(cluster.world_size)
-    shards, nodes = held.sum(axis=0), cluster.domain_count
+    nodes, local = cluster.domain_count, cluster.domain_size
+    place = ranks % local * nodes + ranks // local
     return np.asarray(place[:, None] < np.where(shards > nodes, shards // nodes * nodes, shards))
 
 
@@ -253,7 +258,8 @@ def _held(
     most_memory_bytes = np.empty(count)
     fixed = scorer.memory_bytes_without_tables
     received = rank_column(RankFeature.INPUT)
-    chunk = max(1, _CHUNK_ELEMENTS // (width * cluster.world_size))
+    folded = cluster.domain_count > _MANY_NODES
+    chunk = 1 if folded else max(1, _CHUNK_ELEMENTS // (width * cluster.world_size))
     for layout in np.unique(groups).tolist():
         members = np.flatnonzero(groups == layout)
         # Copies of hot rows are in a second group, the last one.
@@ -261,27 +267,37 @@ def _held(
         exchanged = group_column(group, GroupFeature.EXCHANGED)
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]
-            features = scorer.placements.features(options[part])
-            found.total[:, part] = features.sum(axis=1)
+            if folded:
+                option = int(options[part[0], 0])
+                features, ranks, nodes = scorer.placements.features_by_node(option)
+            else:
+                features = scorer.placements.features(options[part])
+                ranks = np.arange(cluster.world_size)
+                nodes = np.ones(cluster.domain_count)
+            # How many ranks each one stands for.
+            alike = nodes.repeat(cluster.domain_size)
+            found.total[:, part] = np.einsum("frc,r->fc", features, alike)
             found.least[:, part] = features.min(axis=1)
             memory_bytes = scorer.memory.total_bytes(features) - fixed
-            found.memory_bytes[part] = memory_bytes.sum(axis=0)
+            found.memory_bytes[part] = alike @ memory_bytes
             most_memory_bytes[part] = memory_bytes.max(axis=0)
             reached = features[exchanged] > 0
             by_rank = features[received].copy()
             by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
-            ascending = np.sort(by_rank, axis=0)[: cluster.domain_size].mean(axis=0)
+            least = np.sort(by_rank.repeat(alike.astype(int), axis=0), axis=0)
+            ascending = least[: cluster.domain_size].mean(axis=0)
             blocks = everywhere[part]
             # Equal tables of other names have their blocks on other ranks.
             found.node_input[part] = np.where(blocks, ascending, by_node.max(axis=0))
             for exchange in (received, exchanged):
-                mean = features[exchange].mean(axis=0)
+                mean = alike @ features[exchange] / cluster.world_size
                 features[exchange] = np.where(blocks, mean, features[exchange])
             if group is ExchangeGroup.POOLED and cluster.domain_count > 1:
-                kept = _as_many_on_each_node(cluster, reached) | blocks
+                shards = (alike @ reached).astype(np.int64)
+                kept = _as_many_on_each_node(cluster, ranks, shards) | blocks
                 features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
                 features[received] *= kept
-            slots = slot_durations_s(problem, layout, features)
+            slots = slot_durations_s(problem, layout, features, nodes)
             # What a rank fetches ahead is no exchange of all ranks.
             slots[Slot.ROW_PREFETCH] = 0.0
             found.alone_s[:, part] = slots.max(axis=1)
@@ -290,6 +306,6 @@ def _held(
             work_s = slots[Slot.POOLED_LOOKUP + group] + slots[Slot.POOLED_UPDATE + group]
             lowest_s = work_s.min(axis=0, where=reached, initial=np.inf)
             found.uneven[part] = lowest_s < work_s.max(axis=0) * (1.0 - _ROUNDING)
-            ranks = np.maximum(1, reached.sum(axis=0))
-            found.active[part] = (reached & (work_s > 0)).sum(axis=0) / ranks
+            active = alike @ (reached & (work_s > 0))
+            found.active[part] = active / np.maximum(1.0, alike @ reached)
     return found, most_memory_bytes

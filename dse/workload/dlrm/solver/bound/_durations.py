@@ -37,7 +37,7 @@ _NODES_GRID_POINTS = (360, 540, 1200, 660, 660, 240)
 
 _NODES_GRID_SHARES = (1 / 8, 1 / 2, 1.0, 1.6, 4.0)
 
-#: Values on all ranks that are expanded at once.
+#: Values on the ranks of a node that are expanded at once.
 _CHUNK_ELEMENTS = 200_000
 
 _EVERY_GROUP = (1 << len(ExchangeGroup)) - 1
@@ -195,7 +195,6 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
         host_memory_bandwidth_bytes_per_s=None,
     )
     problem = replace(problem, cluster=alone)
-    ranks = cluster.world_size
     highest = np.zeros(len(choices.total))
     for feature, values in enumerate(choices.total):
         most = np.zeros(len(choices.counts))
@@ -206,7 +205,7 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
     once = np.zeros((len(highest), 2 * len(used)))
     once[used, np.arange(len(used))] = highest[used]
     once[used, len(used) + np.arange(len(used))] = 2.0 * highest[used]
-    durations = _balanced_s(problem, once, ranks)
+    durations = _balanced_s(problem, once)
     linear, curves = [], []
     for column, feature in enumerate(used.tolist()):
         single, double = durations[:, column], durations[:, len(used) + column]
@@ -225,9 +224,9 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
             grid = _grid(problem.cluster, choices, feature, highest[feature])
             features = np.zeros((len(highest), len(grid)))
             features[feature] = grid
-            sampled = _balanced_s(problem, features, ranks, _layout_of(feature))
+            sampled = _balanced_s(problem, features, _layout_of(feature))
             curves += [Curve(slot, feature, grid, sampled[slot]) for slot in exchanges]
-    return SlotModel(tuple(_with_overlap(problem, linear, highest, ranks)), tuple(curves))
+    return SlotModel(tuple(_with_overlap(problem, linear, highest)), tuple(curves))
 
 
 def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:
@@ -251,7 +250,7 @@ def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> N
 
 
 def _with_overlap(
-    problem: DlrmProblem, linear: list[LinearTerm], highest: NDArray[np.float64], ranks: int
+    problem: DlrmProblem, linear: list[LinearTerm], highest: NDArray[np.float64]
 ) -> Iterator[LinearTerm]:
     """Determines which terms overlap: those that make no difference next to much longer ones."""
     for term in linear:
@@ -260,8 +259,9 @@ def _with_overlap(
         features[term.feature, 1] = highest[term.feature]
         alone_s = term.slope * highest[term.feature]
         for other in others:
-            features[other.feature] = 10.0 * alone_s / other.slope
-        without_s, with_s = _balanced_s(problem, features, ranks)[term.slot]
+            if other.slope > 0:
+                features[other.feature] = 10.0 * alone_s / other.slope
+        without_s, with_s = _balanced_s(problem, features)[term.slot]
         # The least launch, because latencies of added terms are not counted.
         launch_s = min([term.launch_s, *(other.launch_s for other in others)])
         overlaps = not others or with_s - without_s < 0.5 * alone_s
@@ -275,23 +275,26 @@ def _layout_of(feature: int) -> int:
 
 
 def _balanced_s(
-    problem: DlrmProblem, features: NDArray[np.float64], ranks: int, layout: int = _EVERY_GROUP
+    problem: DlrmProblem, features: NDArray[np.float64], layout: int = _EVERY_GROUP
 ) -> NDArray[np.float64]:
     """Returns durations if every rank holds the same.
 
     Args:
         problem: Everything but the plan.
         features: Of every rank; shape `(features, points)`.
-        ranks: Ranks of the cluster.
         layout: Exchange groups in use.
 
     Returns:
         Seconds; shape `(slots, points)`.
     """
-    result = np.empty((len(Slot), features.shape[1]))
-    chunk = max(1, _CHUNK_ELEMENTS // ranks)
+    cluster = problem.cluster
+    # All nodes are alike, so one stands for all.
+    result, local = np.empty((len(Slot), features.shape[1])), cluster.domain_size
+    nodes = np.array([float(cluster.domain_count)])
+    chunk = max(1, _CHUNK_ELEMENTS // local)
     for start in range(0, features.shape[1], chunk):
         part = features[:, start : start + chunk]
-        everywhere = np.broadcast_to(part[:, None, :], (len(part), ranks, part.shape[1]))
-        result[:, start : start + chunk] = slot_durations_s(problem, layout, everywhere)[:, 0]
+        everywhere = np.broadcast_to(part[:, None, :], (len(part), local, part.shape[1]))
+        found = slot_durations_s(problem, layout, everywhere, nodes)
+        result[:, start : start + chunk] = found[:, 0]
     return result

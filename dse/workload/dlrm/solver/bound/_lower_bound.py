@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.errors import ConfigError
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
 from dse.workload.dlrm import ExchangeGroup, build_layout
@@ -107,7 +108,7 @@ def lower_bound(
         The bound. If no plan fits the memory, it is a bound on plans that do not fit.
 
     Raises:
-        ConfigError: Some table has no allowed placement.
+        ConfigError: Some table has no allowed placement, or tasks last longer than 1e20 s.
     """
     choices = table_choices(scorer, request)
     model = slot_model(scorer.problem, choices)
@@ -118,7 +119,12 @@ def lower_bound(
         unlimited = replace(choices, free_memory_bytes=np.inf)
         node = least_node(scorer.problem, unlimited, model, enough_s, max_programs)
     if node is None:
-        raise AssertionError("plans without a limit on memory are never impossible")
+        # Without a limit on memory there always is a plan: the numbers are too large.
+        device = scorer.problem.cluster.device.name
+        raise ConfigError(
+            f"no lower bound can be computed on {device}: tasks last longer than the 1e20 s that "
+            "linear programs take for infinite; look at its latencies and bandwidths"
+        )
     return LowerBound(node.relaxed.value_s, _reasons(node), fits)
 
 

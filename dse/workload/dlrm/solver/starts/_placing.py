@@ -43,6 +43,25 @@ def place_shards(
         memory_bytes: What a rank may hold.
         by_bytes: Whether to look at memory only.
     """
+    placed: dict[int, Assignment] = {}
+    # Different blocks of rows make nodes different, which are alike in all other plans.
+    different = [not options.cuts[number].even for number in range(len(options.cuts))]
+    uneven = np.array(different)[cuts].any(axis=1)
+    for chosen in (np.flatnonzero(uneven), np.flatnonzero(~uneven)):
+        if len(chosen):
+            found = _placed(options, cuts[chosen], weights, memory_bytes, by_bytes)
+            placed |= zip(chosen.tolist(), found, strict=True)
+    return [placed[plan] for plan in range(len(cuts))]
+
+
+def _placed(
+    options: ShardingOptions,
+    cuts: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    memory_bytes: float,
+    by_bytes: bool,
+) -> list[Assignment]:
+    """Does what :func:`place_shards` does, with the same arguments, for plans at once."""
     request = options.request
     plans, tables = cuts.shape
     every = np.arange(plans)
@@ -53,18 +72,22 @@ def place_shards(
     shards = np.array([cut.key.shards for cut in used])
     moves = np.array([cut.scope is PlacementScope.RANK for cut in used])
     stays = np.array([cut.key.kind is ShardingType.TABLE_COLUMN_WISE for cut in used])
-    allowed = np.ones((len(used), request.world_size), dtype=bool)
+    on_all = np.array([cut.scope is PlacementScope.ALL for cut in used])
+    nodes = _enough_nodes(options, used, int(np.where(on_all, 0, shards)[at].sum(axis=1).max()))
+    ranks = (nodes[:, None] * request.devices_per_node + np.arange(request.local_size)).ravel()
+    allowed = np.ones((len(used), len(ranks)), dtype=bool)
     for row in np.flatnonzero(moves).tolist():
-        allowed[row] = used[row].allowed
-    total = np.zeros((plans, costs.shape[1], request.world_size))
+        allowed[row] = used[row].allowed[ranks]
+    total = np.zeros((plans, costs.shape[1], len(ranks)))
     total[:, -1] = options.scorer.memory_bytes_without_tables
     places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
     # What orders shards and nodes: seconds, or bytes.
     measure = np.append(weights, float(by_bytes))
-    _place_on_nodes(options, at, used, total, places, measure)
+    _place_on_nodes(options, at, used, nodes, total, places, measure)
     size = costs @ measure
     order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
-    nodes = np.arange(request.world_size) // request.devices_per_node
+    node_of = ranks // request.devices_per_node
+    most = int(shards[moves].max(initial=0))
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
         cut = at[every, table]
@@ -78,13 +101,13 @@ def place_shards(
         value = full if by_bytes else np.where(room, value, full)
         value[~allowed[cut]] = np.inf
         if stays.any():
-            home = nodes[value.argmin(axis=1)]
-            value[stays[cut, None] & (nodes != home[:, None])] = np.inf
+            home = node_of[value.argmin(axis=1)]
+            value[stays[cut, None] & (node_of != home[:, None])] = np.inf
         ranked = np.argsort(value, axis=1, kind="stable")
         taken = np.zeros(value.shape, dtype=bool)
         taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
         total += cost[:, :, None] * taken[:, None, :]
-        for plan, row in enumerate(ranked.tolist()):
+        for plan, row in enumerate(ranks[ranked[:, :most]].tolist()):
             if moves[cut[plan]]:
                 places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
     return [
@@ -93,10 +116,39 @@ def place_shards(
     ]
 
 
+def _enough_nodes(options: ShardingOptions, used: Sequence[Cut], shards: int) -> NDArray[np.int64]:
+    """Returns nodes that suffice to place some shards, ascending.
+
+    Of nodes that are alike, and hold no shard yet, the first one is taken, so that as many of each
+    kind as there are shards are enough.
+
+    Args:
+        options: The cuts.
+        used: Cuts.
+        shards: The most shards of any plan that are not on all ranks.
+    """
+    count = options.request.node_count
+    kinds = [np.zeros((count, 1), dtype=np.int64)]
+    for cut in used:
+        if cut.scope is not PlacementScope.ALL:
+            unlike = None if cut.anywhere else cut.allowed
+        else:
+            unlike = None if cut.even else cut.rows[0]
+        if unlike is not None:
+            kinds.append(unlike.reshape(count, -1).astype(np.int64))
+    _, kind = np.unique(np.concatenate(kinds, axis=1), axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    by_kind = np.argsort(kind, kind="stable")
+    sizes = np.bincount(kind)
+    before = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(by_kind[before < max(1, shards)])
+
+
 def _place_on_nodes(
     options: ShardingOptions,
     at: NDArray[np.int64],
     used: Sequence[Cut],
+    nodes: NDArray[np.int64],
     total: NDArray[np.float64],
     places: list[list[tuple[int, ...]]],
     measure: NDArray[np.float64],
@@ -107,7 +159,8 @@ def _place_on_nodes(
         options: The cuts.
         at: Number in `used` of the cut of each table; shape `(plans, tables)`.
         used: Cuts.
-        total: Loads and bytes of all ranks, to add to; shape `(plans, loads + 1, ranks)`.
+        nodes: The nodes that are looked at.
+        total: Loads and bytes of their ranks, to add to; shape `(plans, loads + 1, ranks)`.
         places: Places of all tables of all plans, to fill.
         measure: What a unit of each load and a byte counts; shape `(loads + 1,)`.
     """
@@ -121,7 +174,8 @@ def _place_on_nodes(
     for row in np.flatnonzero(scopes == PlacementScope.ALL).tolist():
         if not used[row].even:
             # Each rank has its own block of rows.
-            on_ranks = options.shard_costs[used[row].rows[0]].T
+            blocks = used[row].rows[0].reshape(request.node_count, -1)[nodes]
+            on_ranks = options.shard_costs[blocks.ravel()].T
             chosen = at[:, used[row].key.table] == row
             total[chosen] += on_ranks - used[row].costs[0][:, None]
     fills = scopes == PlacementScope.NODE
@@ -129,14 +183,14 @@ def _place_on_nodes(
         return
     most = max(cut.key.shards for cut, node in zip(used, fills.tolist(), strict=True) if node)
     costs = np.zeros((len(used), most, total.shape[1]))
-    allowed = np.ones((len(used), request.node_count), dtype=bool)
+    allowed = np.ones((len(used), len(nodes)), dtype=bool)
     for row in np.flatnonzero(fills).tolist():
         costs[row, : len(used[row].costs)] = used[row].costs
-        allowed[row] = used[row].allowed
+        allowed[row] = used[row].allowed[nodes]
     seconds = costs @ measure
     shards = np.array([cut.key.shards for cut in used])
-    held = np.zeros((len(at), request.node_count, total.shape[1]))
-    busy = np.zeros((len(at), request.node_count))
+    held = np.zeros((len(at), len(nodes), total.shape[1]))
+    busy = np.zeros((len(at), len(nodes)))
     for table in range(at.shape[1]):
         plans = np.flatnonzero(fills[at[:, table]])
         if not len(plans):
@@ -148,9 +202,9 @@ def _place_on_nodes(
             where = order[more, offset]
             held[plans[more], where] += costs[cut[more], offset]
             busy[plans[more], where] += seconds[cut[more], offset]
-        ranked = order.tolist()
-        for plan, count, nodes in zip(plans.tolist(), shards[cut].tolist(), ranked, strict=True):
-            places[plan][table] = tuple(nodes[:count])
+        ranked = nodes[order[:, :most]].tolist()
+        for plan, count, first in zip(plans.tolist(), shards[cut].tolist(), ranked, strict=True):
+            places[plan][table] = tuple(first[:count])
     total += np.repeat(held.transpose(0, 2, 1), request.local_size, axis=2)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dse.errors import ConfigError
 from dse.indices import Zipf
 from dse.sharding import ShardingType, parse_allow, placements_allowed
 from dse.simulate import simulate
@@ -293,3 +294,12 @@ def test_what_is_spread_adds_to_the_input_of_the_largest_shard(world, per_node):
     # All that is left to choose is the node, and they are equal.
     assert bound.iteration_time_s <= optimum
     assert bound.gap(optimum) < 0.001
+
+
+def test_durations_that_programs_take_for_infinite_are_refused():
+    cluster = make_cluster(2, 2)
+    device = replace(cluster.device, memory_bandwidth_bytes_per_s=1e-18)
+    problem = dlrm((make_table("a"),), replace(cluster, device=device), batch=4096)
+    scorer = PlanScorer(problem)
+    with pytest.raises(ConfigError, match="1e20 s"):
+        lower_bound(scorer, planning_request(scorer, TW, 0))
