@@ -75,7 +75,7 @@ def blocks_of(page: Path) -> list[Block]:
                 inside[2].append(line)
         elif fence:
             inside = (number, fence[1], [])
-        elif (remark := _REMARK.match(line)) and found:
+        elif (remark := _REMARK.match(line.strip())) and found:
             found[-1].remarks[remark[1]] = remark[2] or ""
     assert inside is None, f"{page}: the fence of line {inside[0]} is not closed"
     return found

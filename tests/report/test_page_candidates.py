@@ -175,7 +175,12 @@ def test_nothing_overlaps_or_is_cut_off(browser, opened, options):
     cut = seen.page.locator("#front-table").evaluate(
         "table => innerWidth > 1000 && table.scrollWidth > table.closest('.scroll').clientWidth"
     )
+    headings = seen.page.evaluate(
+        """() => [...document.querySelectorAll("#front-table th, #all-table th")]
+          .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"""
+    )
     seen.context.close()
+    assert headings == []
     assert problems == []
     assert faint == []
     assert short == []

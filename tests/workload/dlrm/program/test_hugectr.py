@@ -199,6 +199,14 @@ def test_programs_that_cut_rows_over_all_ranks_refuse_some():
         other.with_plan(job.plan)
 
 
+@pytest.mark.parametrize(("name", "exchanged"), [("hugectr_hybrid", False), ("hugectr", True)])
+def test_keys_are_exchanged_where_every_rank_reads_its_own_samples(name, exchanged):
+    job = planned(find_program(DLRM_PROGRAMS, name).software_for(Precision.FP16))
+    features = features_of(job)[..., None]
+    durations_s = slot_durations_s(job.problem, 1 << ExchangeGroup.POOLED, features)
+    assert (durations_s[Slot.INPUT_EXCHANGE] > 0).all() == exchanged
+
+
 def test_an_evaluation_is_forward_passes_and_a_time_for_each_batch_and_sample():
     plain = planned(DlrmRuntime())
     forward_s = plain.scorer.forward_time_s(plain.plan)

@@ -87,6 +87,8 @@ def _placed(
     size = costs @ measure
     order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
     node_of = ranks // request.devices_per_node
+    # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
+    dealt = np.argsort(ranks % request.devices_per_node, kind="stable")
     most = int(shards[moves].max(initial=0))
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
@@ -103,7 +105,7 @@ def _placed(
         if stays.any():
             home = node_of[value.argmin(axis=1)]
             value[stays[cut, None] & (node_of != home[:, None])] = np.inf
-        ranked = np.argsort(value, axis=1, kind="stable")
+        ranked = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")]
         taken = np.zeros(value.shape, dtype=bool)
         taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
         total += cost[:, :, None] * taken[:, None, :]
