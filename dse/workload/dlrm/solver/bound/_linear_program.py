@@ -1,4 +1,4 @@
-"""A linear program, some variables of which may be integers: built row by row, solved by HiGHS."""
+"""A linear program that is built row by row and solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ if TYPE_CHECKING:
 #: Status of `milp` for contradicting constraints.
 _INFEASIBLE = 2
 
-#: Where a search for integers ends: nodes of its tree, and the relative gap that is left.
-_MOST_NODES = 20
-_LEFT_GAP = 2e-3
-
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Solution of a linear program: the least value, and a point that attains it.
-
-    With integers the value may be below the least one, and the point above it.
-    """
+    """Solution of a linear program: the least value, and a point that attains it."""
 
     value: float
     point: NDArray[np.float64]
@@ -76,15 +69,10 @@ class LinearProgram:
         self._equal_terms[2].extend(factors)
         self._equal.append(value)
 
-    def minimize(self, variable: int, *, integers: Sequence[int] = ()) -> Optimum | None:
+    def minimize(self, variable: int) -> Optimum | None:
         """Returns the least value of a variable, or None if the constraints contradict each other.
 
         If the solver gives up, the value is zero: all that is known is that it is not negative.
-
-        Args:
-            variable: The variable.
-            integers: Variables that are integers. The search for them is limited, so the value is
-                then one that no point is below.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csc_array
@@ -102,21 +90,13 @@ class LinearProgram:
             shape=(limits + len(self._equal), size),
         )
         least = np.concatenate((np.full(limits, -np.inf), self._equal))
-        whole = np.zeros(size, dtype=np.int64)
-        whole[list(integers)] = 1
         found = milp(
             cost,
-            integrality=whole,
             bounds=Bounds(np.array(self._low), np.array(self._high)),
             constraints=LinearConstraint(matrix, least, np.array(self._limits + self._equal)),
-            options={"node_limit": _MOST_NODES, "mip_rel_gap": _LEFT_GAP} if integers else None,
         )
         if found.status == _INFEASIBLE:
             return None
-        if integers:
-            known = found.mip_dual_bound
-            value = float(known) if known is not None and np.isfinite(known) else 0.0
-            return Optimum(value, np.zeros(size) if found.x is None else np.asarray(found.x))
         if found.status != 0:
             return Optimum(0.0, np.zeros(size))
         return Optimum(float(found.fun), np.asarray(found.x))

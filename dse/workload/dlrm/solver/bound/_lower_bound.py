@@ -9,9 +9,7 @@ bound".
 
 The bound is refined by branch and bound. A node holds the plans of one layout in which some tables
 have been decided. The node with the least bound is refined again and again: first by what single
-ranks must hold, then, on several nodes, by giving every table one choice (a mixed-integer program
-of which every plan is a point, so its own bound is valid wherever its search ends), and then by
-deciding the table whose choices the relaxation mixes most.
+ranks must hold, then by deciding the table whose choices the relaxation mixes most.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm import DlrmProblem, LayoutGraph, PlanScorer
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import SlotModel
-    from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Relaxed
+    from dse.workload.dlrm.solver.bound._layout import Relaxed
 
 
 #: Least share of the bound for a reason to be listed.
@@ -58,10 +56,6 @@ _CLASS_WORDS = {
 _CHOICES_SOLVED = 60_000
 
 _FEWEST_SOLVED, _MOST_SOLVED = 60, 100
-
-#: Budget of programs in which no table mixes choices: the sum of their choices, squared, as their
-#: time grows (0.03 s of 150 choices, 4 s of 700).
-_UNDIVIDED_SQUARES = 2_000_000
 
 #: Least relative gain for a shard to be named as a reason.
 _NAMED_GAIN = 1e-4
@@ -170,8 +164,6 @@ class Node:
         relaxed: Its solution so far.
         refined: Whether it includes indivisible shards.
         reason: The shard that matters most; may be empty.
-        shards: These shards.
-        undivided: Whether its value is that of plans whose tables take one choice each.
     """
 
     layout: LayoutGraph
@@ -179,8 +171,6 @@ class Node:
     relaxed: Relaxed
     refined: bool = False
     reason: str = ""
-    shards: tuple[IndivisibleShard, ...] = ()
-    undivided: bool = False
 
 
 def least_node(
@@ -207,27 +197,18 @@ def least_node(
     for node in layout_nodes(problem, choices, model, enough_s):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
-    # On one node deciding single tables gets as far in less time.
-    undivided = _UNDIVIDED_SQUARES if problem.cluster.domain_count > 1 and max_programs else 0
     solved = 0
     while waiting:
         value_s, _, node = heappop(waiting)
-        if value_s >= enough_s:
+        if value_s >= enough_s or solved >= max_programs:
             return node
-        squares = int(node.relaxation.open_choices.sum()) ** 2
-        affordable = not node.undivided and squares <= undivided
-        if solved >= max_programs and not affordable:
-            return node
-        if not node.refined:
-            nodes = [_refined(choices, model, node, problem.cluster.world_size)]
-        elif affordable:
-            undivided -= squares
-            nodes = list(_undivided(node))
-        else:
+        if node.refined:
             parts = _parts(choices, node)
             if not parts:
                 return node
             nodes = list(_solved(node, parts))
+        else:
+            nodes = [_refined(choices, model, node, problem.cluster.world_size)]
         solved += max(1, len(nodes))
         for refined in nodes:
             heappush(waiting, (refined.relaxed.value_s, number, refined))
@@ -295,17 +276,7 @@ def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node
         if tighter.value_s > found.value_s * (1.0 + _NAMED_GAIN):
             reason = max(shards, key=lambda shard: node.relaxation.alone_s(shard, found)).label
         found = tighter
-    return replace(
-        node, relaxed=_not_below(found, node), refined=True, reason=reason, shards=shards
-    )
-
-
-def _undivided(node: Node) -> Iterator[Node]:
-    """Yields the node with the bound on plans without mixed choices, if one may fit."""
-    value_s = node.relaxation.undivided_s(node.shards)
-    if np.isfinite(value_s):
-        raised = replace(node.relaxed, value_s=max(value_s, node.relaxed.value_s))
-        yield replace(node, relaxed=raised, undivided=True)
+    return replace(node, relaxed=_not_below(found, node), refined=True, reason=reason)
 
 
 def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
@@ -341,11 +312,7 @@ def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:
         found = relaxation.solve() if relaxation.possible else None
         if found is not None:
             yield replace(
-                node,
-                relaxation=relaxation,
-                relaxed=_not_below(found, node),
-                refined=False,
-                undivided=False,
+                node, relaxation=relaxation, relaxed=_not_below(found, node), refined=False
             )
 
 

@@ -40,17 +40,14 @@ _LARGEST_LOOKS = tuple(np.geomspace(0.02, 1.0, 16).tolist())
 _UNIT_S = 1e-3
 
 
-def solved(
-    plans: Plans, shards: tuple[IndivisibleShard, ...], *, undivided: bool = False
-) -> Relaxed | None:
+def solved(plans: Plans, shards: tuple[IndivisibleShard, ...]) -> Relaxed | None:
     """Returns the solution of the relaxation, or None where no plan fits.
 
     Args:
         plans: The plans and the demands on them.
         shards: Shards that some rank must hold.
-        undivided: Whether every table takes one choice; shares are whole numbers then.
     """
-    return _Rows(plans, shards).solve(undivided=undivided)
+    return _Rows(plans, shards).solve()
 
 
 class _Rows:
@@ -75,7 +72,7 @@ class _Rows:
         self._envelopes: dict[int, Envelope] = {}
         self._of_holders: dict[int, int] = {}
 
-    def solve(self, *, undivided: bool) -> Relaxed | None:
+    def solve(self) -> Relaxed | None:
         """Puts the rows together and solves them."""
         self._add_choices()
         self._add_lookups()
@@ -88,8 +85,7 @@ class _Rows:
         self._add_holders(makespan)
         for shard in self._shards:
             self._add_shard(makespan, shard)
-        integers = self._shares if undivided else ()
-        optimum = self._program.minimize(makespan, integers=integers)
+        optimum = self._program.minimize(makespan)
         return None if optimum is None else self._result(optimum)
 
     # --- variables --------------------------------------------------------------------------

@@ -242,18 +242,6 @@ class LayoutRelaxation:
                 break
         return result
 
-    def undivided_s(self, shards: tuple[IndivisibleShard, ...]) -> float:
-        """Returns a bound where every table takes one choice; infinite where no plan fits.
-
-        Shares between zero and one mix choices that no plan can mix; without them the program has
-        fewer points, every plan among them.
-
-        Args:
-            shards: Shards that some rank must hold.
-        """
-        found = solved(self._plans, shards, undivided=True)
-        return np.inf if found is None else found.value_s
-
     def alone_s(self, shard: IndivisibleShard, found: Relaxed) -> float:
         """Returns the iteration time of a rank that holds a shard and nothing else."""
         lasts_s = found.durations_s.copy()
