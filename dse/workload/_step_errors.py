@@ -11,13 +11,13 @@ programs: a normal number `z` becomes `z · exp(TAIL · z² / 2)` (Tukey's h), a
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.resources import files
-import json
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dse._reading import load_json, read_text
 from dse.workload._programs import IDEAL
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class StepErrors(NamedTuple):
 @lru_cache(maxsize=1)
 def step_errors() -> StepErrors:
     """Returns the spreads that come with dse."""
-    text = (files("dse.workload") / "step_errors.json").read_text(encoding="utf-8")
-    return StepErrors(**json.loads(text)["spreads"])
+    text = read_text(Path(__file__).with_name("step_errors.json"))
+    return StepErrors(**load_json(text)["spreads"])
 
 
 def program_spread(name: str, *, experts: bool = False) -> float:

@@ -226,7 +226,7 @@ def test_an_empty_graph_takes_no_time():
 @st.composite
 def shared_graphs(draw):
     """Random graphs whose tasks are divided among random resources."""
-    graph = draw(graphs(least=1))
+    graph = draw(graphs(least=1, most=10))
     shape = (len(Resource), graph.task_count)
     weights = np.array(
         draw(

@@ -256,7 +256,7 @@ steps:
 
 def test_second_configurations(tmp_path, count):
     seed = b"world_size: 16\nlink: pcie\nplan: other.json\nsequence_parallel: true\n"
-    asked = Request("m", "p", 8, 1024)
+    asked = Request(model="m", platform="p", world_size=8, global_batch_size=1024)
 
     def read(path):
         other, words = changed(asked, str(path))

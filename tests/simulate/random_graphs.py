@@ -9,7 +9,7 @@ from dse.simulate import SymmetricRanks, SyncScope
 
 
 @st.composite
-def graphs(draw, least=0):
+def graphs(draw, least=0, most=25):
     """Random graphs; all streams have their collectives in one order, so they cannot deadlock."""
     builder = GraphBuilder()
     streams = [builder.add_stream(i % 3, f"stream {i}") for i in range(draw(st.integers(1, 5)))]
@@ -19,7 +19,7 @@ def graphs(draw, least=0):
     def waits() -> list[int]:
         return draw(st.lists(st.sampled_from(tasks), max_size=3)) if tasks else []
 
-    for _ in range(draw(st.integers(least, 25))):
+    for _ in range(draw(st.integers(least, most))):
         if draw(st.booleans()):
             stream = draw(st.sampled_from(streams))
             tasks.append(builder.add_task("t", TaskKind.COMPUTE, stream, draw(seconds), waits()))
