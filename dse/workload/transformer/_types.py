@@ -296,6 +296,8 @@ class TransformerRuntime:
         overlap_pipeline: Stages send and receive while they compute; else a sender waits until its
             output has arrived.
         fused_elementwise: Bias, activation, dropout and residual share kernels.
+        softmax_group: Where attention is not fused, its softmax is one kernel if this divides a
+            rank's heads over all samples of a micro-batch; else one kernel for each operator.
         fused_accumulation: Products that make gradients add them to those of earlier passes.
         loss: How the loss is computed from the logits.
         stops_recomputing_early: Recomputation ends with the last activation that is needed, so a
@@ -347,6 +349,7 @@ class TransformerRuntime:
     overlap_tensor_products: bool = True
     overlap_pipeline: bool = True
     fused_elementwise: bool = True
+    softmax_group: int = 1
     fused_accumulation: bool = True
     loss: LossKernels = LossKernels.FUSED
     stops_recomputing_early: bool = True

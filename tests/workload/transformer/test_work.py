@@ -92,6 +92,18 @@ def test_bytes_of_elementwise_kernels_by_hand():
     assert core[1].traffic_bytes == pytest.approx((4 + 5) * 8 * 2048 * 2048)
 
 
+@pytest.mark.parametrize(("tensor", "samples", "launches"), [(16, 1, 1), (32, 1, 5), (32, 2, 1)])
+def test_a_softmax_kernel_takes_groups_of_four_heads(tensor, samples, launches):
+    # 64 heads: 4, 2 and 2 × 2 of them.
+    found, _ = work(tensor=tensor, micro_batch_size=samples, changes={"dropout": False})
+    for kernels in (found.attention.core_forward(), found.attention.core_backward()):
+        softmax = max(
+            (k for k in kernels if isinstance(k, Elementwise)), key=lambda k: k.traffic_bytes
+        )
+        assert softmax.launches == launches
+        assert softmax.separate == (launches > 1)
+
+
 def test_sequence_parallelism_splits_norms_and_sums():
     plain, model = work(tensor=8)
     shared, _ = work(tensor=8, sequence_parallel=True)

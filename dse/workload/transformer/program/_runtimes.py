@@ -32,11 +32,13 @@ IDEAL_RUNTIME = TransformerRuntime(
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
 #: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
 #: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
-#: moments (28), and copies the weight back to its precision (6).
+#: moments (28), and copies the weight back to its precision (6). A block of its softmax kernel
+#: works on four heads (its `fused_softmax.py`).
 MEGATRON = TransformerRuntime(
     overlap_gradients=False,
     overlap_tensor_products=False,
     overlap_pipeline=False,
+    softmax_group=4,
     loss=LossKernels.SPLIT_VOCABULARY,
     stops_recomputing_early=False,
     gradient_bytes=2,
