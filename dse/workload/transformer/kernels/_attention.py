@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
-from dse.workload.transformer._types import ContextExchange
+from dse.workload.transformer._types import ContextExchange, RotaryKernels
 from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class AttentionWork:
         self._mask = 1 if self._model.dropout else 0
         self._fused = problem.software.fused_elementwise
         self._softmax_group = problem.software.softmax_group
+        rotates = not self._model.learned_positions and self._model.latent is None
+        self._rotary = problem.software.rotary if rotates else RotaryKernels.NONE
 
     # --- products -------------------------------------------------------------------------------
 
@@ -91,6 +93,36 @@ class AttentionWork:
             Elementwise(self._value * moved * sum(norms) * self._rows, launches * len(norms)),
             Elementwise(self._value * by_head * heads * self._tokens, 2),
         ]
+
+    def positions(self, *, backward: bool) -> list[Kernel]:
+        """Returns the kernels that rotate positions into queries and keys, with their copies.
+
+        Counted in the code of Megatron-Core (`get_query_key_value_tensors`), torchtitan
+        (`apply_rotary_emb`, `repeat_kv`) and nanotron (`CausalSelfAttention`). The framework's
+        calls for copies and casts are among those of each kernel.
+        """
+        model, value = self._model, self._value
+        queries = model.heads // self._tensor * model.head_dim
+        keys = model.key_heads(self._tensor) * model.head_dim
+        both, every = 2 * value * (queries + keys), 2 * value * (queries + 2 * keys)
+        repeated = both if keys < queries else 0
+        match self._rotary:
+            case RotaryKernels.NONE:
+                return []
+            case RotaryKernels.FUSED:
+                # Values, and queries of shared keys, are copied out of what the product made;
+                # gradients of all three are joined again.
+                copied = 2 * value * (keys + (queries if repeated else 0))
+                moved = both + (every if backward else copied)
+            case RotaryKernels.SEPARATE:
+                # A cast to FP32, a complex product, and the cast back; keys and values repeated.
+                moved = (2 * (value + 4) + 8) * (queries + keys) + 2 * repeated
+            case RotaryKernels.COPIED:
+                # Samples are brought together, and the output apart. Keys and values are put side
+                # by side and keys rotated there; backward, gradients are joined twice.
+                around = 2 * value * queries + (2 * every if backward else every)
+                moved = both + around + 2 * value * keys * (2 if backward else 4)
+        return [Elementwise(float(moved * self._tokens), 2, copies=True)]
 
     # --- core -----------------------------------------------------------------------------------
 
