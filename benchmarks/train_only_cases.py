@@ -35,10 +35,10 @@ COLUMNS = (
 #: Models of the benchmarks.
 _MODELS = {"dlrm": "mlperf_dlrm_v1", "dlrm_dcnv2": "mlperf_dlrm_dcnv2"}
 
-#: What the parameters of `hugectr` are fitted on: eight devices of one node that a switch joins.
-#: The links of machines with four are not stated.
+#: What the parameters of `hugectr` are fitted on, eight devices of one node that a switch joins,
+#: and what eight cards leave of PCIe. The links of machines with four are not stated.
 _FITTED_ROUNDS = frozenset({"v3.0", "v3.1"})
-_FITTED_PLATFORMS = frozenset({"a100_sxm_80", "h100_sxm"})
+_FITTED_PLATFORMS = frozenset({"a100_sxm_80", "h100_sxm", "h100_pcie", "l40s_pcie"})
 _FITTED_RANKS, _FITTED_PROGRAM = 8, "hugectr"
 
 #: The aims: largest median error, and largest error of a case on 64 to 128 devices.
@@ -58,7 +58,7 @@ class TrainOnlyCase:
         gpus: Number of devices.
         nodes: Number of nodes.
         program: Training program by which it is predicted.
-        fitted: Whether a parameter of the program was fitted on it.
+        fitted: Whether a parameter of the program or of the machine was fitted on it.
         measured_s: Published time of an iteration.
         predicted_s: Predicted time; NaN with a problem.
         low_s: Lower end of the 90 % interval.

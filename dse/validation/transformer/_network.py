@@ -2,7 +2,7 @@
 
 Modules have the names of PyTorch's tutorial of tensor parallelism, which are those of the plans of
 the exported module (``dse export --format fsdp``). Weights and batches depend on the seed only.
-Rotary positions are left out, as in the performance model.
+Rotary positions are left out, as in the program `pytorch`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dse.workload.transformer._types import (
     Parallelism,
     Recompute,
     RecomputeModule,
+    RotaryKernels,
     Schedule,
     TransformerRuntime,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Parallelism",
     "Recompute",
     "RecomputeModule",
+    "RotaryKernels",
     "Schedule",
     "TransformerJob",
     "TransformerParameters",

@@ -164,6 +164,21 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class RotaryKernels(StrEnum):
+    """How positions are rotated into queries and keys, where models have no learned ones.
+
+    ``none``: nothing is rotated, or inside other kernels. ``fused``: by one kernel each, as in
+    Transformer Engine. ``separate``: by operators of PyTorch in FP32, and keys and values are
+    repeated for the heads that share them. ``copied``: by one kernel each, among copies that
+    bring sequences together and keys next to values, as in nanotron.
+    """
+
+    NONE = "none"
+    FUSED = "fused"
+    SEPARATE = "separate"
+    COPIED = "copied"
+
+
 class ExpertDispatch(StrEnum):
     """How tokens reach the ranks of their experts, and results come back.
 
@@ -279,7 +294,7 @@ class Parallelism:
 
 #: Calls of eager PyTorch for one kernel of a transformer, modules and automatic differentiation
 #: included. Fitted on published steps of small GPT models on one node (docs/transformers.md).
-EAGER_CALLS = 3.25
+EAGER_CALLS = 3.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +311,9 @@ class TransformerRuntime:
         overlap_pipeline: Stages send and receive while they compute; else a sender waits until its
             output has arrived.
         fused_elementwise: Bias, activation, dropout and residual share kernels.
+        softmax_group: Where attention is not fused, its softmax is one kernel if this divides a
+            rank's heads over all samples of a micro-batch; else one kernel for each operator.
+        rotary: How positions are rotated into queries and keys.
         fused_accumulation: Products that make gradients add them to those of earlier passes.
         loss: How the loss is computed from the logits.
         stops_recomputing_early: Recomputation ends with the last activation that is needed, so a
@@ -347,6 +365,8 @@ class TransformerRuntime:
     overlap_tensor_products: bool = True
     overlap_pipeline: bool = True
     fused_elementwise: bool = True
+    softmax_group: int = 1
+    rotary: RotaryKernels = RotaryKernels.FUSED
     fused_accumulation: bool = True
     loss: LossKernels = LossKernels.FUSED
     stops_recomputing_early: bool = True

@@ -114,7 +114,7 @@ def test_devices_on_pcie_share_the_host_bridge():
     for ranks in (2, 4, 8):
         took = seconds(on_link(LinkKind.PCIE, ranks), "all_reduce", size)
         bus.append(2 * (ranks - 1) / ranks * size / took)
-    assert 24e9 > bus[0] > bus[1] > bus[2] > 0.6 * 24e9
+    assert 24e9 > bus[0] > bus[1] > bus[2] > 0.5 * 24e9
 
 
 def test_devices_on_a_pcie_switch_share_its_way_up():

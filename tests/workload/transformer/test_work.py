@@ -8,7 +8,15 @@ import pytest
 
 from dse.machine import Precision
 from dse.model import AttentionKind, load_model
-from dse.workload.transformer import COMPOSER, MEGATRON, Parallelism, TransformerJob
+from dse.workload.transformer import (
+    COMPOSER,
+    MEGATRON,
+    MEGATRON_CORE,
+    NANOTRON,
+    PYTORCH,
+    Parallelism,
+    TransformerJob,
+)
 from dse.workload.transformer.kernels._durations import KernelTimes, sustained_share
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
@@ -90,6 +98,51 @@ def test_bytes_of_elementwise_kernels_by_hand():
     assert moved == pytest.approx(values * (2 * 4 + 2 * 7) + values * 4 * 4 / 8)
     # Softmax reads and writes two bytes, dropout the same and writes a mask.
     assert core[1].traffic_bytes == pytest.approx((4 + 5) * 8 * 2048 * 2048)
+
+
+@pytest.mark.parametrize(("tensor", "samples", "launches"), [(16, 1, 1), (32, 1, 5), (32, 2, 1)])
+def test_a_softmax_kernel_takes_groups_of_four_heads(tensor, samples, launches):
+    # 64 heads: 4, 2 and 2 × 2 of them.
+    found, _ = work(tensor=tensor, micro_batch_size=samples, changes={"dropout": False})
+    for kernels in (found.attention.core_forward(), found.attention.core_backward()):
+        softmax = max(
+            (k for k in kernels if isinstance(k, Elementwise)), key=lambda k: k.traffic_bytes
+        )
+        assert softmax.launches == launches
+        assert softmax.separate == (launches > 1)
+
+
+@pytest.mark.parametrize(
+    ("software", "kv_heads", "forward", "backward"),
+    [
+        # Queries and keys rotated, values and shared queries copied; both ways four bytes a value.
+        (MEGATRON_CORE, 32, 4 * (4096 + 4096) + 4 * 4096, 4 * 8192 + 4 * 12288),
+        (MEGATRON_CORE, 8, 4 * (4096 + 1024) + 4 * (4096 + 1024), 4 * 5120 + 4 * 6144),
+        # Cast to FP32, product of four-byte values, cast back; shared keys and values repeated.
+        (MEGATRON, 32, 20 * 8192, 20 * 8192),
+        (MEGATRON, 8, 20 * 5120 + 8 * 5120, 20 * 5120 + 8 * 5120),
+        (NANOTRON, 32, 40 * 4096, 44 * 4096),
+    ],
+)
+def test_bytes_of_rotary_positions_by_hand(software, kv_heads, forward, backward):
+    changes = {"kv_heads": kv_heads}
+    found, _ = work("llama3_8b", software, changes, tensor=2, micro_batch_size=3)
+    for expected, is_backward in ((forward, False), (backward, True)):
+        (kernel,) = found.attention.positions(backward=is_backward)
+        assert kernel.traffic_bytes == expected / 2 * 3 * 8192
+        kernels = found.layer_backward() if is_backward else found.layer_forward()
+        assert kernels.count(kernel) == 1
+
+
+def test_learned_positions_and_latent_columns_are_not_rotated_again():
+    for name, software in (
+        ("gpt_22b", MEGATRON_CORE),
+        ("deepseek_v3", MEGATRON_CORE),
+        ("llama3_8b", PYTORCH),
+    ):
+        found, _ = work(name, software)
+        assert found.attention.positions(backward=False) == []
+        assert found.attention.positions(backward=True) == []
 
 
 def test_sequence_parallelism_splits_norms_and_sums():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.model import AttentionKind
-from dse.workload.transformer._types import ContextExchange
+from dse.workload.transformer._types import ContextExchange, RotaryKernels
 from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class AttentionWork:
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0
         self._fused = problem.software.fused_elementwise
+        self._softmax_group = problem.software.softmax_group
+        rotates = not self._model.learned_positions and self._model.latent is None
+        self._rotary = problem.software.rotary if rotates else RotaryKernels.NONE
 
     # --- products -------------------------------------------------------------------------------
 
@@ -91,6 +94,36 @@ class AttentionWork:
             Elementwise(self._value * by_head * heads * self._tokens, 2),
         ]
 
+    def positions(self, *, backward: bool) -> list[Kernel]:
+        """Returns the kernels that rotate positions into queries and keys, with their copies.
+
+        Counted in the code of Megatron-Core (`get_query_key_value_tensors`), torchtitan
+        (`apply_rotary_emb`, `repeat_kv`) and nanotron (`CausalSelfAttention`). The framework's
+        calls for copies and casts are among those of each kernel.
+        """
+        model, value = self._model, self._value
+        queries = model.heads // self._tensor * model.head_dim
+        keys = model.key_heads(self._tensor) * model.head_dim
+        both, every = 2 * value * (queries + keys), 2 * value * (queries + 2 * keys)
+        repeated = both if keys < queries else 0
+        match self._rotary:
+            case RotaryKernels.NONE:
+                return []
+            case RotaryKernels.FUSED:
+                # Values, and queries of shared keys, are copied out of what the product made;
+                # gradients of all three are joined again.
+                copied = 2 * value * (keys + (queries if repeated else 0))
+                moved = both + (every if backward else copied)
+            case RotaryKernels.SEPARATE:
+                # A cast to FP32, a complex product, and the cast back; keys and values repeated.
+                moved = (2 * (value + 4) + 8) * (queries + keys) + 2 * repeated
+            case RotaryKernels.COPIED:
+                # Samples are brought together, and the output apart. Keys and values are put side
+                # by side and keys rotated there; backward, gradients are joined twice.
+                around = 2 * value * queries + (2 * every if backward else every)
+                moved = both + around + 2 * value * keys * (2 if backward else 4)
+        return [Elementwise(float(moved * self._tokens), 2, copies=True)]
+
     # --- core -----------------------------------------------------------------------------------
 
     @property
@@ -98,32 +131,36 @@ class AttentionWork:
         """Heads of a rank over all samples of a micro-batch."""
         return self._samples * self._model.heads // (self._tensor * self._head_share)
 
-    def _softmax(self, moved_bytes: int) -> tuple[int, int]:
-        """Returns bytes of one score and kernels of a softmax with what is done next to it.
-
-        Args:
-            moved_bytes: Bytes that the softmax itself reads and writes for one score.
-        """
-        launches = 1
+    def _softmax(self, *, backward: bool) -> list[Kernel]:
+        """Returns the kernels of a softmax with what is done next to it."""
+        scores = float(self._heads * self._core_queries * self._model.sequence_length)
+        value = self._value
+        kernels: list[Kernel] = []
+        moved, launches = (3 if backward else 2) * value, 1
         if not self._fused:
             # Scaling and masking are separate kernels.
-            moved_bytes, launches = moved_bytes + 4 * self._value, 3
+            moved, launches = moved + 4 * value, 3
+        elif self._heads % self._softmax_group:
+            # A cast to FP32, scaling, masking in place, the softmax, and the cast back.
+            separate = 2 * (value + 4) + 8 + 9 + (12 if backward else 8)
+            kernels.append(Elementwise(separate * scores, 5, separate=True))
+            moved, launches = 0, 0
         if self._mask:
-            moved_bytes, launches = moved_bytes + 2 * self._value + 1, launches + 1
-        return moved_bytes, launches
+            moved, launches = moved + 2 * value + 1, launches + 1
+        if launches:
+            kernels.append(Elementwise(moved * scores, launches))
+        return kernels
 
     def core_forward(self) -> list[Kernel]:
         """Returns scores, softmax and weighted values."""
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=False)]
         queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
-        scores = self._heads * queries * keys
-        moved, launches = self._softmax(2 * self._value)
         # The heads' outputs are concatenated again.
         joined = 2 * self._value * self._heads * queries * dim
         return [
             Product(queries, keys, dim, self._heads),
-            Elementwise(moved * scores, launches),
+            *self._softmax(backward=False),
             Product(queries, dim, keys, self._heads),
             Elementwise(joined),
         ]
@@ -133,14 +170,12 @@ class AttentionWork:
         if self._model.attention is AttentionKind.FLASH:
             return [self._attention(backward=True)]
         queries, keys, dim = self._core_queries, self._model.sequence_length, self._model.head_dim
-        scores = self._heads * queries * keys
-        moved, launches = self._softmax(3 * self._value)
         joined = 2 * self._value * self._heads * queries * dim
         return [
             Elementwise(joined),
             Product(keys, dim, queries, self._heads),
             Product(queries, keys, dim, self._heads),
-            Elementwise(moved * scores, launches),
+            *self._softmax(backward=True),
             Product(queries, dim, keys, self._heads),
             Product(keys, dim, queries, self._heads),
         ]

@@ -253,6 +253,8 @@ class KernelTimes:
             return sum(measured_s)
         each = kernel.traffic_bytes / kernel.launches
         factor = EAGER_FACTOR if kernel.separate else self._elementwise_factor
+        if kernel.copies:
+            factor = 1.0
         busy_s = float(elementwise_time_s(self._device, each)) * factor
         return kernel.launches * busy_s
 

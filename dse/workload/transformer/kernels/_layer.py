@@ -104,6 +104,7 @@ class LayerWork:
         for m, n, k in self._matrices():
             kernels += [self._product(m, k, n), self._product(k, n, m)]
         kernels += self.attention.between(backward=True)
+        kernels += self.attention.positions(backward=True)
         kernels += self._bias_gradients()
         per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
@@ -194,7 +195,8 @@ class LayerWork:
 
     def _before_core(self) -> list[Kernel]:
         inputs = [self._product(*sizes) for sizes in self.attention.inputs()]
-        return [self._norm(), *inputs, *self.attention.between(backward=False)]
+        between = self.attention.between(backward=False)
+        return [self._norm(), *inputs, *between, *self.attention.positions(backward=False)]
 
     def _after_core(self) -> list[Kernel]:
         block, projection = self._block_matrices(), self._product(*self.attention.output())

@@ -57,6 +57,7 @@ class Elementwise(NamedTuple):
         traffic_bytes: Bytes read and written by all of them.
         launches: Their number.
         separate: PyTorch's kernels, one an operator, whatever the program fuses elsewhere.
+        copies: Copies, casts and rotations, which are streams whatever the program fuses.
         calls: The same as operators of PyTorch, for programs that do not fuse them, on devices
             that were measured with all of these; empty where only the bytes are known.
     """
@@ -64,6 +65,7 @@ class Elementwise(NamedTuple):
     traffic_bytes: float
     launches: int = 1
     separate: bool = False
+    copies: bool = False
     calls: tuple[OperatorCall, ...] = ()
 
     @property

@@ -9,13 +9,14 @@ from dse.workload.transformer._types import (
     ExpertDispatch,
     FlashKernel,
     LossKernels,
+    RotaryKernels,
     TransformerRuntime,
 )
 
 #: Kernels of Megatron-Core's router and bookkeeping in each direction: casts and the choice of the
 #: best, sums by rank and by expert, what other ranks have, prefix sums and copies to the host,
 #: numbers of rows, scale factors. Fitted on two published steps whose launches bind.
-ROUTER_KERNELS = 53.0
+ROUTER_KERNELS = 50.0
 
 #: What PyTorch's allocator cannot give out of activations and buffers with segments of fixed size,
 #: when it has returned what it caches. Assumed.
@@ -24,6 +25,7 @@ _FRAGMENTED = 0.02
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
 #: updates weight and two moments (24) and writes the weight in its precision (2).
 IDEAL_RUNTIME = TransformerRuntime(
+    rotary=RotaryKernels.NONE,
     gradient_bytes=2,
     optimizer_traffic_bytes=28.0,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
@@ -32,11 +34,14 @@ IDEAL_RUNTIME = TransformerRuntime(
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with
 #: FP16 weights and four with BF16 weights. An update copies the gradient to FP32 (6 bytes),
 #: unscales it (8), takes the norm (4), clips (8), reads the gradient and updates weight and two
-#: moments (28), and copies the weight back to its precision (6).
+#: moments (28), and copies the weight back to its precision (6). A block of its softmax kernel
+#: works on four heads (its `fused_softmax.py`).
 MEGATRON = TransformerRuntime(
     overlap_gradients=False,
     overlap_tensor_products=False,
     overlap_pipeline=False,
+    softmax_group=4,
+    rotary=RotaryKernels.SEPARATE,
     loss=LossKernels.SPLIT_VOCABULARY,
     stops_recomputing_early=False,
     gradient_bytes=2,
@@ -65,6 +70,7 @@ MEGATRON_CORE = TransformerRuntime(
 #: (8 + 8), quotient and update (16), clipping by norm (4 + 8).
 COMPOSER = TransformerRuntime(
     fused_elementwise=False,
+    rotary=RotaryKernels.SEPARATE,
     loss=LossKernels.TORCH,
     gradient_bytes=4,
     optimizer_traffic_bytes=80.0,
@@ -80,14 +86,15 @@ NANOTRON = TransformerRuntime(
     overlap_tensor_products=False,
     overlap_pipeline=False,
     fused_elementwise=False,
+    rotary=RotaryKernels.COPIED,
     fused_accumulation=False,
     loss=LossKernels.SPLIT_VOCABULARY,
     gradient_bytes=4,
     optimizer_traffic_bytes=60.0,
     flash_kernel=FlashKernel.FLASH2,
-    calls_per_collective=14.3,
+    calls_per_collective=12.5,
     delay_beside_stages_s=210e-6,
-    delay_between_nodes_s=370e-6,
+    delay_between_nodes_s=400e-6,
     host_waits_for_stages=True,
     balances_stages=True,
     tensors_apart=True,
@@ -114,17 +121,20 @@ TORCHTITAN = TransformerRuntime(
 TORCHTITAN_EAGER = replace(
     TORCHTITAN,
     fused_elementwise=False,
+    rotary=RotaryKernels.SEPARATE,
     loss=LossKernels.TORCH,
     framework_calls_per_op=EAGER_CALLS,
 )
 
 #: PyTorch's own DDP, FSDP2 and tensor parallelism without compilation, as the exported module
-#: calls them (``fsdp``) and :mod:`dse.validation` trains. One pass of a fused AdamW updates FP32
-#: weights (28 bytes). Calls are fitted on steps that hardly compute: those of a kernel on single
-#: ranks, the others on what FSDP2 and DTensor add to each layer, about 1.5 ms of processor time
-#: a collective on a core of an EPYC whose time between operators is 0.63 µs.
+#: calls them (``fsdp``) and :mod:`dse.validation` trains, without rotary positions. One pass of a
+#: fused AdamW updates FP32 weights (28 bytes). Calls are fitted on steps that hardly compute:
+#: those of a kernel on single ranks, the others on what FSDP2 and DTensor add to each layer, about
+#: 1.5 ms of processor time a collective on a core of an EPYC whose time between operators is
+#: 0.63 µs.
 PYTORCH = replace(
     TORCHTITAN_EAGER,
+    rotary=RotaryKernels.NONE,
     optimizer_traffic_bytes=28.0,
     framework_calls_per_op=14.6,
     calls_per_collective=2400.0,
