@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from dse.cli._app import main
+import sys
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Runs the command line and exits with its code."""
+    try:
+        # Not above: Ctrl-C during the imports would end in a traceback.
+        from dse.cli._app import run_app
+
+        run_app()
+    except KeyboardInterrupt:
+        from dse.cli._exit import ExitCode
+
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(ExitCode.INTERRUPTED)

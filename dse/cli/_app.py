@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -18,7 +19,7 @@ from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class _InterruptedError(Exception):
@@ -30,16 +31,27 @@ class _InterruptedError(Exception):
         self.exit_code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
 
 
+@contextmanager
+def _renamed_interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        # The interrupt says what the command keeps.
+        raise _InterruptedError(interrupt) from None
+
+
 class _Commands(Group):
-    """The commands; an interrupt of any of them reaches :func:`main`."""
+    """The commands; an interrupt of any of them reaches :func:`run_app`."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Parses the arguments."""
+        with _renamed_interrupts():
+            return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        try:
+        with _renamed_interrupts():
             return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            # The interrupt says what the command keeps.
-            raise _InterruptedError(interrupt) from None
 
 
 app = typer.Typer(
@@ -191,8 +203,8 @@ app.add_typer(files.model, name="model", rich_help_panel="Files")
 _add("Files", "schema", files.schema_command, "dse schema space > space.schema.json")
 
 
-def main() -> None:
-    """Runs the command line and exits with its code."""
+def run_app() -> None:
+    """Runs a command and exits with its code."""
     accept_any_encoding()
     try:
         sys.exit(app(prog_name="dse", standalone_mode=False))
@@ -209,9 +221,6 @@ def main() -> None:
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(interrupt.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

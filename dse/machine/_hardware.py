@@ -194,6 +194,8 @@ class LinkSpec:
             bridge, which is as fast as that of one device.
         nccl: Version of the communication library whose measurements count; `newest` for the
             newest measured one.
+        measured_on: The same link with the figures that its calibrations are of; None if these are
+            they.
     """
 
     name: str
@@ -205,6 +207,7 @@ class LinkSpec:
     in_switch_share: float | None = None
     devices_per_switch: int = 1
     nccl: str = "newest"
+    measured_on: LinkSpec | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

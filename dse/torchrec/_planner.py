@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from dse.api import Job
-from dse.errors import DseError, OptionalDependencyError
+from dse.errors import ConfigError, DseError, OptionalDependencyError
 from dse.machine.platforms import load_platform, platform_of_device
 from dse.model.torchrec import read_torchrec
 from dse.sharding import format_size, to_torchrec
@@ -53,6 +53,9 @@ class Planner:
         parameters: Further parameters of the job, such as `train_pipeline` or
             `communication_precision`.
 
+    Raises:
+        ConfigError: The batch size is negative.
+
     Example:
         >>> planner = dse.torchrec.Planner(  # doctest: +SKIP
         ...     topology, batch_size=4096, platform="h100_sxm"
@@ -74,6 +77,8 @@ class Planner:
     ) -> None:
         self._topology = topology
         self._batch_size = batch_size or _BATCH_SIZE
+        if not self._batch_size >= 1:
+            raise ConfigError(f"batch_size {batch_size}; expected at least one sample of a rank")
         self._constraints = dict(constraints or {})
         self._platform = platform
         self._program = program
@@ -187,6 +192,10 @@ class Planner:
             return load_platform("cpu")
         import torch
 
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "there is no GPU here to tell the platform by; give its name as `platform`"
+            )
         return load_platform(platform_of_device(torch.cuda.get_device_name()))
 
     def _torchrec_plan(self, module: Any, sharders: Sequence[Any]) -> Any:

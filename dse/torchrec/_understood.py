@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields, replace
 import os
 from typing import TYPE_CHECKING, Any
 
+from dse.config import MAX_COUNT
+from dse.errors import ConfigError
 from dse.sharding import OPTIMIZER_TYPES, ComputeKernel, ShardingType, TableConstraints
 
 if TYPE_CHECKING:
@@ -149,7 +151,7 @@ def _members(kinds: Any, names: Iterable[str] | None, table: str) -> frozenset[A
         return None
     known = frozenset(kinds(name) for name in names if name in [*kinds])
     if not known:
-        raise NotModelledError(f"`{', '.join(names)}` of table `{table}`")
+        raise NotModelledError(f"`{', '.join(map(str, names))}` of table `{table}`")
     return known
 
 
@@ -164,19 +166,28 @@ def sharder_rule(sharders: Sequence[Any]) -> Optimizer | None:
     for sharder in sharders:
         rule = (getattr(sharder, "fused_params", None) or {}).get("optimizer")
         if rule is not None and _shards_bags(sharder):
-            name = rule.name.removeprefix("EXACT_")
+            name = getattr(rule, "name", str(rule)).removeprefix("EXACT_")
             if name not in known:
-                raise NotModelledError(f"update rule `{rule.name}`")
+                raise NotModelledError(f"update rule `{name}`")
             return known[name]
     return None
 
 
 def with_pooling(model: DlrmModel, constraints: Mapping[str, Any]) -> DlrmModel:
-    """Returns a model with the pooling factors of constraints, where they fit a table."""
+    """Returns a model with the pooling factors of constraints, where they fit a table.
+
+    Raises:
+        ConfigError: More lookups than a bag can have.
+    """
 
     def factors(name: str, own: tuple[float, ...]) -> tuple[float, ...]:
         given = constraints.get(name)
-        found = tuple(map(float, given.pooling_factors)) if given is not None else ()
+        found = tuple(map(float, given.pooling_factors or ())) if given is not None else ()
+        if any(one > MAX_COUNT for one in found):
+            raise ConfigError(
+                f"constraints of `{name}`: pooling factor {max(found):g}; expected at most "
+                f"{MAX_COUNT:g}"
+            )
         if len(found) == 1:
             found *= len(own)
         return found if len(found) == len(own) and all(one > 0 for one in found) else own

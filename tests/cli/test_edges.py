@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,6 +94,29 @@ def test_an_error_of_the_system_is_one_clean_line(space, tmp_path, monkeypatch):
     done = dse("run", space, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: /some/file: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "phase",
+    ["dse.cli._app.app", "dse.cli._app.Group.parse_args", "dse.cli._output.emit"],
+    ids=["building the commands", "parsing the arguments", "running"],
+)
+def test_an_interrupt_is_one_line_at_any_moment(tmp_path, monkeypatch, phase):
+    monkeypatch.setattr(phase, interrupted)
+    done = dse("list", "platforms", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "dse.cli._app")
+    finder = SimpleNamespace(find_spec=interrupted)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    done = dse("list", "platforms", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def interrupted(*arguments, **options):
+    raise KeyboardInterrupt
 
 
 def test_an_empty_name_is_no_folder(space, tmp_path):

@@ -23,7 +23,7 @@ import plotly  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pytest
 
-from dse.cli._app import main
+from dse.cli import main
 from dse.errors import DseError
 import dse.report
 from dse.search import RunOptions, run

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dse.cli._app import main
+from dse.cli import main
 from dse.errors import DseError, WorkerError
 from dse.search import (
     ConfigurationEvaluator,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dse.cli._app import main
+from dse.cli import main
 from dse.search import ConfigurationEvaluator, RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 

@@ -54,6 +54,12 @@ def test_devices_have_their_platforms():
         platform_of_device("NVIDIA GeForce RTX 4090")
 
 
+@pytest.mark.parametrize("batch_size", [-1, float("nan")])
+def test_a_rank_has_at_least_one_sample(batch_size):
+    with pytest.raises(ConfigError, match="batch_size"):
+        Planner(batch_size=batch_size)
+
+
 def tables(library, count=4, rows=100_000, dim=64):
     """A module with tables at `bags`."""
     module = library.torch.nn.Module()
@@ -97,6 +103,64 @@ def test_constraints_are_kept(library):
     plan = planned(library, planner(library, constraints=constraints))
     assert plan["t0"].sharding_type == "row_wise"
     assert plan["t1"].compute_kernel == "fused_uvm_caching"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("min_partition", 0),
+        ("min_partition", -1),
+        ("pooling_factors", [1e300]),
+        ("pooling_factors", [float("inf")]),
+        ("cache_params", 0.0),
+        ("cache_params", float("nan")),
+    ],
+)
+def test_impossible_constraints_name_their_table(library, field, value):
+    if field == "cache_params":
+        from torchrec.distributed.types import CacheParams
+
+        value = CacheParams(load_factor=value)
+    constraints = {"t1": library.constraints(**{field: value})}
+    with pytest.raises(ConfigError, match="`t1`"):
+        planned(library, planner(library, constraints=constraints))
+
+
+def test_the_platform_of_gpus_that_are_elsewhere_is_asked_for(library):
+    if library.torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    elsewhere = Planner(library.topology(world_size=8, compute_device="cuda"), 64)
+    with pytest.raises(ConfigError, match="platform"):
+        planned(library, elsewhere)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "SHAMPOO"])
+def test_other_update_rules_are_left_to_torchrec(library, caplog, optimizer):
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+
+    rule = getattr(EmbOptimType, optimizer, optimizer)
+    sharder = library.sharder(fused_params={"optimizer": rule})
+    with caplog.at_level(logging.WARNING, "dse.torchrec"):
+        plan = planner(library, 64).plan(tables(library), [sharder]).plan["bags"]
+    assert "update rule" in caplog.text
+    assert len(plan) == 4
+
+
+def test_batches_without_samples_count_nothing(library):
+    from torchrec import KeyedJaggedTensor
+
+    features = [f"f{number}" for number in range(4)]
+    batches = [
+        KeyedJaggedTensor(
+            features,
+            library.torch.zeros(4 * samples, dtype=library.torch.int64),
+            lengths=library.torch.ones(4 * samples, dtype=library.torch.int64),
+        )
+        for samples in (0, 8, 0)
+    ]
+    topology = library.topology(world_size=8, compute_device="cuda", local_world_size=8)
+    measuring = Planner(topology, 64, platform="h100_sxm", batches=batches)
+    assert len(planned(library, measuring)) == 4
 
 
 def test_memory_is_that_of_the_topology(library):

@@ -115,6 +115,7 @@ def cases(tmp_path_factory):
         yield found
     CASES.clear()
     made.cache_clear()
+    on.cache_clear()
     sys.modules.pop("dse_mlp")
 
 
@@ -308,26 +309,103 @@ def test_a_configuration_is_summarized_and_deployed(kind):
 
 # --- physics ------------------------------------------------------------------------------------
 
-#: Where a model spends its time; a captured step brings a bandwidth of its own.
-BANDWIDTHS = ("device.memory.bandwidth", "link.bandwidth", "network.bandwidth")
+#: Figures of a machine of which more is better. A captured step brings a bandwidth of its own.
+RATES = (
+    "device.memory.bandwidth",
+    "device.l2.bandwidth",
+    "device.l2.size",
+    "link.bandwidth",
+    "network.bandwidth",
+    "node.host_link.bandwidth",
+)
+
+#: Figures of which less is better.
+DELAYS = (
+    "device.kernel_floor",
+    "link.latency",
+    "network.latency",
+    "node.host_link.latency",
+    "host.between_operators",
+    "host.before_launch",
+    "host.after_launch",
+    "host.launch",
+    "host.between_launches",
+    "host.graph_launch",
+)
+
+#: Products and collectives: measured, of another device, of one size only, by formulas alone.
+MACHINES = (PLATFORM, "l40s_pcie", "mi300x", "v100_dgx1", "p100_pcie")
+
+PLANNED = ("dlrm", "transformer", "plug-in")
 
 
-@every_kind
-@given(where=st.sampled_from(BANDWIDTHS), percent=st.integers(5, 200))
-def test_more_bandwidth_is_never_slower(kind, where, percent):
-    case, job = CASES[kind], made(kind)
-    if case.platform is None:
-        usual_s = case.job(network_factor=1.0).simulated()[0]
-        faster = case.job(network_factor=1 + percent / 100)
-    else:
-        usual_s = job.simulated()[0]
-        platform, _ = override_platform(case.platform, [f"{where}=+{percent}%"])
-        faster = case.workload.job(platform, case.parameters)
-        faster = faster if job.plan is None else faster.with_plan(job.plan)
-    assert faster.simulated()[0] <= usual_s * (1 + 1e-9)
+@lru_cache
+def on(kind: str, machine: str, *overrides: str) -> Job:
+    """The job of a kind on another machine, with the plan of the first one."""
+    case = CASES[kind]
+    platform, _ = override_platform(load_platform(machine), overrides)
+    job = case.workload.job(platform, {**case.parameters, "platform": machine})
+    return job if made(kind).plan is None else job.with_plan(made(kind).plan)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "trace"])
+def seconds(kind: str, machine: str, *overrides: str) -> float:
+    return on(kind, machine, *overrides).simulated()[0]
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+@given(st.sampled_from(MACHINES), st.sampled_from(RATES), st.sampled_from((1, 5, 30, 200, 900)))
+def test_a_faster_machine_is_never_slower(kind, machine, path, percent):
+    usual_s = seconds(kind, machine)
+    assert seconds(kind, machine, f"{path}=+{percent}%") <= usual_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+@given(st.sampled_from(MACHINES), st.sampled_from(DELAYS), st.sampled_from((1, 10, 50, 90)))
+def test_a_shorter_delay_is_never_slower(kind, machine, path, percent):
+    usual_s = seconds(kind, machine)
+    assert seconds(kind, machine, f"{path}=-{percent}%") <= usual_s * (1 + 1e-9)
+
+
+# Not of transformers: the power of a device bounds the rate that its products sustain, and more
+# arithmetic sustains a smaller share of it.
+@pytest.mark.parametrize("kind", ["dlrm", "plug-in"])
+@given(st.sampled_from(MACHINES), st.sampled_from((1, 5, 30, 200, 900)))
+def test_more_arithmetic_is_never_slower(kind, machine, percent):
+    usual_s = seconds(kind, machine)
+    assert seconds(kind, machine, f"device.peak=+{percent}%") <= usual_s * (1 + 1e-9)
+
+
+@given(percent=st.integers(5, 200))
+def test_a_captured_step_is_never_slower_on_a_faster_network(percent):
+    case = CASES["trace"]
+    usual_s = case.job(network_factor=1.0).simulated()[0]
+    assert case.job(network_factor=1 + percent / 100).simulated()[0] <= usual_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_clock_of_a_machine_scales_time(kind, factor):
+    """All rates times a factor and all delays over it: only latencies of memory stay."""
+    # Nothing is measured there, and its rate of arithmetic is not bounded by power.
+    machine = "p100_pcie"
+    faster = [f"{path}=*{factor}" for path in (*RATES, "device.peak") if path != "device.l2.size"]
+    shorter = [f"{path}=*{1 / factor}" for path in DELAYS]
+    scaled_s = seconds(kind, machine, *faster, *shorter)
+    assert scaled_s == pytest.approx(seconds(kind, machine) / factor, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", PLANNED)
+@given(st.sampled_from(MACHINES), st.integers(0, 400), st.integers(0, 400))
+def test_more_memory_never_makes_a_job_fit_less(kind, machine, gib, more_gib):
+    less, more = (
+        predict_job(on(kind, machine, f"memory={size_gib}GiB", "device.memory.reserved=1GiB"))
+        for size_gib in (2 + gib, 2 + gib + more_gib)
+    )
+    assert more.feasible >= less.feasible
+    assert more.iteration_time_s == less.iteration_time_s
+
+
+@pytest.mark.parametrize("kind", PLANNED)
 @given(factor=st.integers(2, 16))
 def test_a_larger_batch_never_takes_less_time(kind, factor):
     case, job = CASES[kind], made(kind)

@@ -14,7 +14,11 @@ from dse.machine.collectives._expected import (
     expected_collective,
 )
 from dse.machine.collectives._groups import CollectiveOp, Group
-from dse.machine.collectives._inside import inside_time_s, link_from_measurement, volume
+from dse.machine.collectives._inside import (
+    inside_time_s,
+    link_from_measurement,
+    volume,
+)
 from dse.machine.collectives._measured import curves_in_use, measured_by
 from dse.machine.collectives._network_models import model_of_kind, network_calibration
 from dse.machine.collectives._switches import nccl_protocols

@@ -91,6 +91,28 @@ def inside_time_s(
     return time_s
 
 
+def inside_ratio(
+    new: LinkSpec,
+    old: LinkSpec,
+    op: CollectiveOp,
+    nbytes: NDArray[np.float64],
+    ranks: int,
+    nodes: int = 1,
+) -> NDArray[np.float64]:
+    """Returns the time on one link over that on another, by physics alone.
+
+    Args:
+        new: The one.
+        old: The other.
+        op: The operation.
+        nbytes: Message sizes, any shape; they must be positive.
+        ranks: Devices taking part, at least two.
+        nodes: Nodes of a pod that they sit on.
+    """
+    new_s, old_s = (inside_time_s(link, op, nbytes, ranks, nodes) for link in (new, old))
+    return new_s / old_s
+
+
 def switches_reduce(link: LinkSpec, op: CollectiveOp, ranks: int) -> bool:
     """Returns whether the link's switches may add for a collective."""
     return (

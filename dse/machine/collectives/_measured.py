@@ -13,12 +13,17 @@ devices the times of 8 are met within 8–9 % on A100, H100, H200 and B200 (14 %
 `t8 = t4 · (t4 / t2)^0.6`), and from 2, 4 and 8 those of 3, 5, 6 and 7 within 4 % on A100. With one
 measured count, or below all, on meshes and pairs, whose rate depends on who takes part, and for an
 operation without a curve, the ratio of the analytical times to the nearest measured ones decides.
+
+Where a figure of a measured link was changed, what was measured is that of the link as it was, and
+its analytical time moves: `t · analytical(changed) / analytical(measured)`, and a message takes no
+less than a smaller one. So more bandwidth or less latency is never slower, whatever the shape of
+the curve.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 import math
 from typing import TYPE_CHECKING
 
@@ -29,6 +34,7 @@ from dse.machine.collectives._groups import CollectiveOp
 from dse.machine.collectives._inside import (
     IN_SWITCH_RANKS,
     in_switch_time_s,
+    inside_ratio,
     inside_time_s,
     steps,
     switches_reduce,
@@ -64,6 +70,9 @@ _SPREAD_OTHER_VERSION = 0.1
 _LARGEST_LEAST_BYTES = 2.0**14
 _BEGIN_BYTES = 512.0
 
+#: Message sizes, dense beside the bends of any curve.
+_SIZES = np.exp2(np.arange(0, 40, 1 / 16))
+
 #: Links that give every number of devices the same rate; others have formulas of their own.
 _ALIKE = (LinkKind.NVSWITCH, LinkKind.PCIE, LinkKind.SHARED_MEMORY)
 
@@ -78,7 +87,7 @@ _RELATED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measured:
     """What measurements say of one operation on one number of ranks.
 
@@ -89,20 +98,44 @@ class Measured:
         least_bytes: Smallest measured message.
         switches: Link and ranks, where its switches may form the sums of so many ranks and of no
             measured count; otherwise None.
+        change: From message sizes to what a change of the link multiplies their times by; None
+            without one.
     """
 
     curve: SizeCurve
     range_spread: float
     least_bytes: float
     switches: tuple[LinkSpec, int] | None = None
+    change: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
     def time_s(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns seconds for message sizes of any shape; they must be positive."""
+        time_s = self._measured_s(nbytes)
+        if self.change is None:
+            return time_s
+        # Between two sizes the changed time has gone as far as the measured one.
+        size, before_s, after_s = self._changed
+        low = np.clip(np.searchsorted(size, nbytes, side="right") - 1, 0, len(size) - 2)
+        further_s = (time_s - before_s[low]) * (np.diff(after_s) / np.diff(before_s))[low]
+        return np.asarray(after_s[low] + further_s, dtype=np.float64)
+
+    def _measured_s(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         time_s = self.curve.at(nbytes)
         if self.switches is None:
             return time_s
         link, ranks = self.switches
         return np.minimum(time_s, in_switch_time_s(link, nbytes, ranks))
+
+    @cached_property
+    def _changed(self) -> tuple[NDArray[np.float64], ...]:
+        """Message sizes, their measured times and those after the change."""
+        assert self.change is not None
+        size = np.union1d(_SIZES, self.curve.size_bytes)
+        before_s = self._measured_s(size)
+        # A larger message never takes less time.
+        after_s = np.maximum.accumulate(before_s * self.change(size))
+        rising = np.append(np.diff(before_s) > 0, True)
+        return size[rising], before_s[rising], after_s[rising]
 
     def spread(self, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the spread at message sizes, wider outside the measured ones."""
@@ -157,12 +190,13 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
         ranks: Devices taking part.
         nodes: Nodes of a pod that they sit on.
     """
+    curves = curves_in_use(link)
+    changed, link = link, link.measured_on or link
+    change = None
+    if changed is not link:
+        change = partial(inside_ratio, changed, link, op, ranks=ranks, nodes=nodes)
     for source in (op, *_RELATED[op]):
-        known = {
-            calibration.ranks: calibration
-            for calibration in curves_in_use(link)
-            if calibration.op == source
-        }
+        known = {one.ranks: one for one in curves if one.op == source}
         if not known:
             continue
         curve, spread = _at_ranks(link, source, known, ranks, nodes)
@@ -173,8 +207,8 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
         if least_bytes > _LARGEST_LEAST_BYTES:
             curve = _begun(link, curve, op, ranks, nodes)
         if source is op and max(known) < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
-            return Measured(curve, spread, least_bytes, (link, ranks))
-        return Measured(curve, spread, least_bytes)
+            return Measured(curve, spread, least_bytes, (link, ranks), change)
+        return Measured(curve, spread, least_bytes, change=change)
     return None
 
 

@@ -5,9 +5,9 @@ the ratio stays that of the measured device, and only the analytical time moves:
 is never slower, whatever the shape of the learned ratio. Ratios that depend on sizes alone stay by
 themselves; those of products also depend on the device (:data:`GEMM_FEATURES`) and are pinned.
 
-A measured collective is a curve around a line of latency and bandwidth. The line moves by the same
-factors as the figures of the link, and the curve keeps its shape around it. In the same way the
-curves of one device serve for another one's link of the same kind.
+How measured collectives move with their link is in :mod:`dse.machine.collectives`. Here the curves
+of one device become those of another one's link: a curve around a line of latency and bandwidth,
+which moves by the factors between the figures of both links and keeps its shape.
 """
 
 from __future__ import annotations
@@ -105,23 +105,6 @@ def _pinned(calibration: KernelCalibration, device: DeviceSpec) -> list[KernelCa
     ]
 
 
-def moved_curves(old: LinkSpec, new: LinkSpec) -> tuple[CollectiveCalibration, ...]:
-    """Returns the measured collectives of a link after a change of its latency and bandwidth.
-
-    Args:
-        old: The link as it was measured.
-        new: The same link with other figures.
-    """
-    moved = []
-    for calibration in old.calibrations:
-        latency = new.latency_s / old.latency_s if old.latency_s > 0 else 1.0
-        bandwidth = _bandwidth(new, calibration.ranks) / _bandwidth(old, calibration.ranks)
-        if latency != 1.0 or bandwidth != 1.0:
-            calibration = replace(calibration, curve=_moved(calibration.curve, latency, bandwidth))
-        moved.append(calibration)
-    return tuple(moved)
-
-
 def transferred_curves(
     curves: Sequence[CollectiveCalibration], old: LinkSpec | None, new: LinkSpec
 ) -> tuple[CollectiveCalibration, ...]:
@@ -135,7 +118,7 @@ def transferred_curves(
     if old is None:
         moved, added = tuple(curves), _SPREAD_OTHER_KIND
     else:
-        moved = moved_curves(replace(old, calibrations=tuple(curves)), new)
+        moved = tuple(_moved(one, old, new) for one in curves)
         added = _transfer_spread(old, new)
     return tuple(replace(one, spread=math.hypot(one.spread, added)) for one in moved)
 
@@ -158,13 +141,19 @@ def _bandwidth(link: LinkSpec, ranks: int) -> float:
     return pair if ranks == 2 else link.bandwidth_bytes_per_s
 
 
-def _moved(curve: SizeCurve, latency: float, bandwidth: float) -> SizeCurve:
+def _moved(
+    calibration: CollectiveCalibration, old: LinkSpec, new: LinkSpec
+) -> CollectiveCalibration:
+    curve = calibration.curve
+    latency = new.latency_s / old.latency_s if old.latency_s > 0 else 1.0
+    bandwidth = _bandwidth(new, calibration.ranks) / _bandwidth(old, calibration.ranks)
+    if latency == bandwidth == 1.0:
+        return calibration
     size = np.array(curve.size_bytes)
     latency_s = curve.latency_s * latency
     rate = curve.bandwidth_bytes_per_s * bandwidth
     line_s = curve.latency_s + size / curve.bandwidth_bytes_per_s
-    time_s = np.array(curve.time_s) * (latency_s + size / rate) / line_s
     # A larger message never takes less time.
-    return SizeCurve(
-        latency_s, rate, curve.size_bytes, tuple(np.maximum.accumulate(time_s).tolist())
-    )
+    time_s = np.maximum.accumulate(np.array(curve.time_s) * (latency_s + size / rate) / line_s)
+    moved = SizeCurve(latency_s, rate, curve.size_bytes, tuple(time_s.tolist()))
+    return replace(calibration, curve=moved)

@@ -26,7 +26,7 @@ from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms._build import built_platform
 from dse.machine.platforms._calibrations import check_versions, collective_facts
 from dse.machine.platforms._hardware_schema import DeviceBlock, NodeBlock
-from dse.machine.platforms._moved_calibrations import moved_curves, pinned_calibrations
+from dse.machine.platforms._moved_calibrations import pinned_calibrations
 from dse.machine.platforms._prices import override_prices
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
@@ -34,6 +34,7 @@ from dse.machine.platforms._schema import PlatformDocument
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from dse.machine import LinkSpec
     from dse.machine.platforms._platform import Platform
 
 #: Shorter paths of fields that are often overridden.
@@ -289,10 +290,7 @@ def rebuilt(
     kernels = measured.calibrations if same else pinned_calibrations(measured)
     former = {link.name: link for link in platform.links}
     links = [
-        replace(link, calibrations=moved_curves(former[link.name], link))
-        if link.name in former
-        else link
-        for link in built.links
+        _measured(link, former[link.name]) if link.name in former else link for link in built.links
     ]
     check_versions(links)
     if any(link.name in former and link.nccl != former[link.name].nccl for link in links):
@@ -312,6 +310,13 @@ def rebuilt(
         facts=facts,
         calibrations=platform.calibrations,
     )
+
+
+def _measured(link: LinkSpec, former: LinkSpec) -> LinkSpec:
+    """Returns a link with the measurements of the one that it was before an override."""
+    origin = replace(former.measured_on or former, calibrations=(), nccl=link.nccl)
+    changed = link != origin
+    return replace(link, calibrations=former.calibrations, measured_on=origin if changed else None)
 
 
 def _facts(

@@ -54,7 +54,9 @@ def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> Meas
                 f"batch {number}: no KeyedJaggedTensor in a {type(batch).__name__}; give batches "
                 "as the module takes them"
             )
-        if not number:
+        # The last part of a data set may have no sample.
+        jagged = [one for one in jagged if one.stride()]
+        if jagged and not samples:
             samples = int(jagged[0].stride())
             dense_features = _dense_width(batch, samples)
         for one in jagged:

@@ -312,7 +312,9 @@ def _figures(cluster: Cluster | None) -> Cluster | None:
         return None
     link, network = cluster.link, cluster.network
     if cluster.domain_size == 1:
-        link = replace(link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=())
+        link = replace(
+            link, bandwidth_bytes_per_s=0.0, latency_s=0.0, calibrations=(), measured_on=None
+        )
     if cluster.domain_count == 1:
         network = replace(network, nic_bandwidth_bytes_per_s=0.0, latency_s=0.0, nics_per_node=0)
     device = replace(cluster.device, calibrations=())

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import math
 from typing import TYPE_CHECKING
 
+from dse.errors import ConfigError
 from dse.sharding._plan import ComputeKernel, ShardingType, TablePlan
 
 if TYPE_CHECKING:
@@ -42,6 +43,26 @@ class TableConstraints:
     cache_load_factor: float | None = None
     hot_rows: frozenset[int] | None = None
     origin: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks what would have no meaning.
+
+        Raises:
+            ConfigError: A number is not possible.
+        """
+        for name in ("min_partition", "max_partitions"):
+            value = getattr(self, name)
+            if value is not None and not value >= 1:
+                raise ConfigError(f"{self._shown}: {name} {value}; expected at least 1")
+        share = self.cache_load_factor
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(
+                f"{self._shown}: cache_load_factor {share}; expected above 0 and at most 1"
+            )
+
+    @property
+    def _shown(self) -> str:
+        return self.origin or f"constraints of `{self.tables}`"
 
     @property
     def allows_host(self) -> bool:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from dse.calibration.microbench import run_session
-from dse.cli._app import main
+from dse.cli import main
 from dse.cli.machine._calibrate import _next_step
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dse.cli._app import main
+from dse.cli import main
 from dse.trace.replay import unregister_operator
 from tests.trace.replay.making import MUL, RELU, T, annotation, call, write
 

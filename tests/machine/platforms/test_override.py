@@ -10,6 +10,7 @@ import pytest
 from dse.config import check_data
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
+from dse.machine.collectives import CollectiveOp
 from dse.machine.kernels import gemm_time_s
 from dse.machine.platforms import (
     PlatformDocument,
@@ -232,19 +233,37 @@ def test_measured_curves_follow_their_line():
     assert (changed("link.bandwidth=*1").collective_time("all_reduce", sizes, 8) == old).all()
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "all_to_all", "all_gather", "reduce_scatter"])
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_more_bandwidth_is_never_slower_on_measured_links(op, ranks):
+@pytest.mark.parametrize("op", list(CollectiveOp))
+@pytest.mark.parametrize("path", ["bandwidth", "latency"])
+@pytest.mark.parametrize(
+    "name", ["a100_sxm_80", "gb200_nvl72", "l40s_pcie", "mi300x", "v100_dgx1"]
+)
+def test_a_better_measured_link_is_never_slower(name, path, op):
+    """On measured numbers of ranks and others, with its own curves or a related operation's."""
     sizes = np.geomspace(64, 4e9, 200)
-    for name in ("a100_sxm_80", "h100_sxm", "h200_sxm"):
-        platform = load_platform(name)
+    platform = load_platform(name)
+    for ranks in (2, 3, 4, 8):
         before = platform.collective_time(op, sizes, ranks)
         for factor in (1.05, 1.3, 2.0, 10.0):
-            moved = changed(f"link.bandwidth=*{factor}", platform)
+            by = factor if path == "bandwidth" else 1 / factor
+            moved = changed(f"link.{path}=*{by:.6f}", platform)
             after = moved.collective_time(op, sizes, ranks)
             assert (after <= before * (1 + 1e-9)).all()
-            assert (np.diff(after) >= -1e-15).all()
+            assert (np.diff(after) >= -1e-9 * after[1:]).all()
             before = after
+
+
+def test_changes_of_a_measured_link_add_up():
+    sizes = np.geomspace(64, 4e9, 50)
+    twice = changed("link.latency=*2", changed("link.latency=*3", changed("link.bandwidth=*2")))
+    at_once = changed("link.latency=*6", changed("link.bandwidth=*2"))
+    back = changed("link.latency=*0.5", changed("link.latency=*2"))
+    for op in CollectiveOp:
+        one, other, same, unchanged = (
+            platform.collective_time(op, sizes, 8) for platform in (twice, at_once, back, H100)
+        )
+        assert one == pytest.approx(other, rel=1e-9)
+        assert (same == unchanged).all()
 
 
 @pytest.mark.parametrize("path", ["device.peak", "memory.bandwidth"])

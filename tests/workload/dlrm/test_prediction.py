@@ -246,6 +246,36 @@ def test_more_memory_never_makes_a_feasible_plan_infeasible(seed, factor):
     assert np.all(after >= before)
 
 
+@given(seeds, st.permutations(range(2)), st.permutations(range(4)))
+def test_other_numbers_of_ranks_and_nodes_take_the_same_time(seed, nodes, within):
+    problem = make_problem(make_cluster(8, 4))
+    plans = random_plans(problem, 5, seed)
+    number = [4 * nodes[rank // 4] + within[rank % 4] for rank in range(8)]
+
+    def renumbered(one):
+        ranks = tuple(number[rank] for rank in one.ranks)
+        # Blocks of rows go to ranks in ascending order.
+        by_rows = one.sharding_type is ShardingType.TABLE_ROW_WISE or len(ranks) == 8
+        return replace(one, ranks=tuple(sorted(ranks)) if by_rows else ranks)
+
+    others = [replace(plan, tables=tuple(map(renumbered, plan.tables))) for plan in plans]
+    before, after = (PlanScorer(problem).score(each) for each in (plans, others))
+    np.testing.assert_allclose(after.iteration_time_s, before.iteration_time_s, rtol=1e-12)
+    np.testing.assert_allclose(after.peak_memory_bytes, before.peak_memory_bytes, rtol=1e-12)
+
+
+@given(seeds, st.permutations(range(6)))
+def test_another_order_of_tables_takes_the_same_time(seed, order):
+    problem = make_problem(make_cluster(8, 4))
+    plans = random_plans(problem, 5, seed)
+    tables = tuple(problem.model.tables[place] for place in order)
+    other = replace(problem, model=replace(problem.model, tables=tables))
+    others = [replace(plan, tables=tuple(plan.tables[place] for place in order)) for plan in plans]
+    before, after = PlanScorer(problem).score(plans), PlanScorer(other).score(others)
+    np.testing.assert_allclose(after.iteration_time_s, before.iteration_time_s, rtol=1e-12)
+    np.testing.assert_allclose(after.peak_memory_bytes, before.peak_memory_bytes, rtol=1e-12)
+
+
 def test_a_slower_link_or_another_topology_changes_the_answer():
     # A batch that is large enough not to hide communication behind kernel launches.
     batch = 65536
