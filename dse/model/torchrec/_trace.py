@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dse.model.dlrm import TracedDense
 
 #: Samples of the shorter run at most. They run for real, so that a module may look at its data.
-_SAMPLES = 256
+_SAMPLES = 128
 
 
 class NotTracedError(Exception):
