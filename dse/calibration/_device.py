@@ -52,7 +52,7 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     sharers = ranks if machine.device == "cpu" else 1
     rates = {
         precision: max(reached)
-        for precision in ("fp32", "tf32", "fp16", "bf16")
+        for precision in ("fp32", "tf32", "fp16", "bf16", "fp8")
         if (reached := _gemm_rates(kernels, precision))
     }
     streams = [
@@ -81,7 +81,13 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         name=machine.device_name,
         kind="gpu" if machine.device == "cuda" else "cpu",
         compute_units=machine.compute_units if machine.device == "cuda" else result.threads,
-        peak=PeakRates(rates["fp32"], rates.get("tf32"), rates.get("fp16"), rates.get("bf16")),
+        peak=PeakRates(
+            rates["fp32"],
+            rates.get("tf32"),
+            rates.get("fp16"),
+            rates.get("bf16"),
+            rates.get("fp8"),
+        ),
         memory_bytes=memory_bytes,
         memory_bandwidth_bytes_per_s=bandwidth,
         l2_bytes=cache_bytes / sharers,

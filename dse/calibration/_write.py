@@ -83,6 +83,7 @@ def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
         "tf32": device.peak.tf32_flops_per_s,
         "fp16": device.peak.fp16_flops_per_s,
         "bf16": device.peak.bf16_flops_per_s,
+        "fp8": device.peak.fp8_flops_per_s,
     }
     link_block: dict[str, str] = {"kind": "shared_memory", "bandwidth": "1 GB/s"}
     link_block |= {

@@ -17,8 +17,9 @@ from dse.calibration.microbench import (
     SessionResult,
 )
 from dse.errors import CalibrationError
+from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, inside_time_s
-from dse.machine.kernels import host_copy_time_s, streaming_reference_s
+from dse.machine.kernels import gemm_time_s, host_copy_time_s, streaming_reference_s
 
 MACHINE = MachineInfo(
     device="cpu",
@@ -92,6 +93,26 @@ def session(count: int = 60) -> SessionResult:
     )
 
 
+def test_products_in_eight_bits_have_a_rate_and_a_fit_of_their_own(tmp_path):
+    result = session()
+    twice_as_fast = tuple(
+        replace(point, precision="fp8", time_s=2e-6 + (point.time_s - 2e-6) / 2)
+        for point in result.kernels
+        if point.op == "gemm"
+    )
+    machine = fit_machine("here", replace(result, kernels=(*result.kernels, *twice_as_fast)), 2)
+    peak = machine.device.peak
+    assert peak.fp8_flops_per_s == pytest.approx(2 * peak.fp32_flops_per_s, rel=0.05)
+    again = write_machine(machine, tmp_path / "here.yaml").device
+    assert again.peak.fp8_flops_per_s == pytest.approx(peak.fp8_flops_per_s, rel=1e-3)
+    sizes = np.array([1024.0])
+    times = [
+        float(gemm_time_s(again, sizes, sizes, sizes, precision)[0])
+        for precision in (Precision.FP8, Precision.FP32)
+    ]
+    assert times[0] == pytest.approx(times[1] / 2, rel=0.15)
+
+
 def test_figures_of_the_device_are_the_best_that_was_measured():
     machine = fit_machine("here", session(), 2)
     device = machine.device
@@ -105,6 +126,7 @@ def test_figures_of_the_device_are_the_best_that_was_measured():
     assert machine.link is not None
     reduce_s = inside_time_s(machine.link, CollectiveOp.ALL_REDUCE, np.array([1.0, 1e9]), 2)
     assert reduce_s == pytest.approx([1e-4, 1.0], rel=0.05)
+    assert device.peak.fp8_flops_per_s is None
     # Times of CPU operators hold their dispatch: only the time between operators is left.
     assert (machine.host.between_operators_s, machine.host.launch_s) == (1e-6, 0.0)
 

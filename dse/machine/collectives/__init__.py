@@ -6,6 +6,7 @@ from dse.machine.collectives._estimate import (
     all_to_all_v_time_s,
     collective_estimate,
     collective_time_s,
+    deciding_bytes,
 )
 from dse.machine.collectives._expected import (
     CollectiveTable,
@@ -33,6 +34,7 @@ __all__ = [
     "collective_estimate",
     "collective_time_s",
     "curves_in_use",
+    "deciding_bytes",
     "expected_collective",
     "inside_time_s",
     "link_from_measurement",

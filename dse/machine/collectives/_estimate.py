@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine._hardware import LinkKind
 from dse.machine.collectives._between import between_time_s, exchange_time_s
 from dse.machine.collectives._fabric import forwarded_share
 from dse.machine.collectives._groups import CollectiveOp, Group
@@ -25,7 +26,7 @@ from dse.machine.fits import Estimate
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from dse.machine import Cluster
+    from dse.machine import Cluster, LinkSpec
 
 #: Standard deviation of the logarithm of actual over analytical time. Inside a node the formulas
 #: miss published nccl-tests of A100, H100 and H200 by 0.16; wider, because a link without curves
@@ -90,6 +91,35 @@ def collective_time_s(
     return inside_s if members.domains == 1 else _pipelined_s(inside_s, between_s)
 
 
+def deciding_bytes(
+    link: LinkSpec, held_bytes: NDArray[np.float64], ranks: int
+) -> NDArray[np.float64]:
+    """Returns what decides how long an all-to-all with unequal parts takes inside domains.
+
+    A link carries both directions at once, so it is the most that any rank sends to, or receives
+    from, the others of its domain. In shared memory the core of a rank copies what it sends as
+    well as what it receives, so there it is half of both together
+    (`benchmarks/uneven_exchanges.py`).
+
+    Args:
+        link: The link inside the domains.
+        held_bytes: Bytes that each rank deals out evenly; shape `(domains, ranks of a domain,
+            candidates)`.
+        ranks: Ranks to which it deals them, those of other domains and its own among them.
+
+    Returns:
+        Shape `(candidates,)`.
+    """
+    local = held_bytes.shape[1]
+    of_domain = held_bytes.sum(axis=1)
+    if link.kind is LinkKind.SHARED_MEMORY:
+        both = (local - 2) * held_bytes.max(axis=1) + of_domain
+        return np.asarray(both.max(axis=0) / (2 * ranks))
+    sent = held_bytes.max(axis=(0, 1)) * ((local - 1) / ranks)
+    received = (of_domain - held_bytes.min(axis=1)).max(axis=0) / ranks
+    return np.asarray(np.maximum(sent, received))
+
+
 def all_to_all_v_time_s(
     cluster: Cluster,
     local_bytes: ArrayLike,
@@ -99,14 +129,14 @@ def all_to_all_v_time_s(
 ) -> NDArray[np.float64]:
     """Returns the duration of an all-to-all with unequal parts.
 
-    The size that matters is the largest that any rank sends or receives (TPDS'24: 5.4 % error
-    against 6.7 % with totals), here separately for the link, the rank's card and the domain's
-    cards. Inside a domain of `n` ranks it takes the time of an all-to-all with equal parts in
-    which a rank sends as much to the others: of a message of `local_bytes · n / (n − 1)`.
+    Between devices the size that matters is the largest that any rank sends or receives (TPDS'24:
+    5.4 % error against 6.7 % with totals), here separately for the link, the rank's card and the
+    domain's cards. Inside a domain of `n` ranks it takes the time of an all-to-all with equal
+    parts in which a rank sends as much to the others: of a message of `local_bytes · n / (n − 1)`.
 
     Args:
         cluster: The cluster.
-        local_bytes: Largest send or receive of any rank inside its domain, own part excluded.
+        local_bytes: What decides inside the domains (:func:`deciding_bytes`).
         remote_bytes: Largest send or receive of any rank to or from other domains.
         domain_remote_bytes: The same summed over the ranks of a domain, largest over domains; each
             of the groups that share the domain's cards has as much.

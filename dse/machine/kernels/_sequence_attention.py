@@ -1,8 +1,8 @@
 """Attention over jagged sequences with SiLU in place of the softmax (HSTU).
 
-Causal, over the positions that there are: time follows the sum of squared lengths. A kernel that
-keeps the scores on the chip reaches a share of the matrix rate, which two published measurements
-of one such kernel give.
+Over the positions that there are: time follows the sum of squared lengths, half of it if the
+attention is causal. A kernel that keeps the scores on the chip reaches a share of the matrix rate,
+which two published measurements of one such kernel, a causal one, give.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SEQUENCE_ATTENTION_SIZES = (
     "heads",
     "dim",
     "value_dim",
+    "causal",
     "backward",
 )
 
@@ -62,16 +63,18 @@ def sequence_attention_estimate(
 
     Args:
         device: The device.
-        sizes: One value each for :data:`SEQUENCE_ATTENTION_SIZES`; they broadcast. `backward` is 1
-            for the gradients, with the scores computed again, and 0 for the outputs.
+        sizes: One value each for :data:`SEQUENCE_ATTENTION_SIZES`; they broadcast. `causal` is 1
+            if a position sees those up to its own, 0 if it sees all. `backward` is 1 for the
+            gradients, with the scores computed again, and 0 for the outputs.
         precision: Arithmetic.
     """
     values = np.broadcast_arrays(
         *(np.asarray(sizes[name], float) for name in SEQUENCE_ATTENTION_SIZES)
     )
-    sequences, positions, squares, heads, dim, value_dim, backward = values
+    sequences, positions, squares, heads, dim, value_dim, causal, backward = values
     # A position sees those up to its own, and all of the block on the diagonal.
-    pairs = 0.5 * sequences * heads * (squares + np.minimum(_BLOCK, positions) * positions)
+    up_to_own = 0.5 * (squares + np.minimum(_BLOCK, positions) * positions)
+    pairs = sequences * heads * np.where(causal > 0, up_to_own, squares)
     # Scores and outputs forward; backward the scores again, and gradients of all four.
     products = np.where(backward > 0, 3.0 * dim + 2.0 * value_dim, dim + value_dim)
     peak = device.peak.of(precision)

@@ -34,6 +34,7 @@ from dse.model.dlrm._statistics import (
     generate_tables,
 )
 from dse.model.dlrm._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
+from dse.model.dlrm._traced import Amount, TracedDense, TracedOperator
 
 __all__ = [
     "LENGTH_SPREAD",
@@ -41,6 +42,7 @@ __all__ = [
     "META_2022",
     "STATISTICS",
     "TABLE_COLUMNS",
+    "Amount",
     "DataType",
     "DenseOperators",
     "DlrmModel",
@@ -59,6 +61,8 @@ __all__ = [
     "TableStatistics",
     "Task",
     "Tower",
+    "TracedDense",
+    "TracedOperator",
     "activation_bytes",
     "busiest_share",
     "compose_model",

@@ -20,10 +20,11 @@ from dse.model.dlrm._model import DataType, Interaction, InteractionKind
 from dse.model.dlrm._schema import ModelDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from dse.indices import IndexDistribution
     from dse.model.dlrm._table_list import TableEntry, TableList
+    from dse.model.dlrm._traced import Amount, TracedDense, TracedOperator
 
 _TABLE_FIELD = re.compile(r"tables\[(\d+)\]")
 
@@ -49,6 +50,7 @@ class ModelRecipe:
         global_batch_size: Batch of the training recipe.
         description: One line for listings.
         sequence: Fields of the model's `sequence`, which tables without pooling need.
+        traced: The dense part operator by operator, in place of interaction, MLPs and sequence.
     """
 
     name: str
@@ -66,6 +68,7 @@ class ModelRecipe:
     global_batch_size: int = 65536
     description: str = ""
     sequence: Mapping[str, object] | None = None
+    traced: TracedDense | None = None
 
 
 def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
@@ -84,7 +87,6 @@ def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
             f"{tables.file}: {len(without_dim)} tables have no `dim`, the first is "
             f"`{without_dim[0]}`; give the column, or one width for all of them"
         )
-    interaction = recipe.interaction or _usual_interaction(tables, recipe)
     lines = [
         f"# Tables from {_text(tables.file)}; everything else can be changed here.",
         f"schema_version: {SCHEMA_VERSION}",
@@ -93,10 +95,7 @@ def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
         f"description: {_text(recipe.description or f'{tables.table_count} tables')}",
         f"source: {_text(f'tables: {tables.file}, sha256 {tables.sha256}')}",
         f"dense_features: {recipe.dense_features}",
-        f"bottom_mlp: {list(recipe.bottom_mlp)}",
-        f"interaction: {_interaction(interaction)}",
-        *([f"sequence: {json.dumps(dict(recipe.sequence))}"] if recipe.sequence else []),
-        f"top_mlp: {list(recipe.top_mlp)}",
+        *(_layers(tables, recipe) if recipe.traced is None else _operators(recipe.traced)),
         f"precision: {recipe.precision}",
         f"optimizer: {{dense: {recipe.dense_optimizer}, sparse: {recipe.sparse_optimizer}}}",
         f"global_batch_size: {recipe.global_batch_size}",
@@ -117,6 +116,45 @@ def compose_model(tables: TableList, recipe: ModelRecipe) -> str:
             diagnostics=tuple(_in_list(problem, tables) for problem in error.diagnostics)
         ) from None
     return text
+
+
+def _layers(tables: TableList, recipe: ModelRecipe) -> Iterator[str]:
+    interaction = recipe.interaction or _usual_interaction(tables, recipe)
+    yield f"bottom_mlp: {list(recipe.bottom_mlp)}"
+    yield f"interaction: {_interaction(interaction)}"
+    if recipe.sequence:
+        yield f"sequence: {json.dumps(dict(recipe.sequence))}"
+    yield f"top_mlp: {list(recipe.top_mlp)}"
+
+
+def _operators(dense: TracedDense) -> Iterator[str]:
+    """The lines of a traced dense part, one an operator."""
+    yield "traced:"
+    for phase in ("before", "forward", "backward", "after"):
+        operators: tuple[TracedOperator, ...] = getattr(dense, phase)
+        if operators:
+            yield f"  {phase}:"
+            yield from (f"    - {{{', '.join(_operator(one))}}}" for one in operators)
+    yield f"  kept_values: {_amount(dense.kept_values)}"
+    yield f"  outputs: {dense.outputs}"
+
+
+def _operator(operator: TracedOperator) -> Iterator[str]:
+    yield f"name: {_text(operator.name)}"
+    yield f"kind: {operator.kind}"
+    for name, amount in operator.sizes:
+        switch = name in ("causal", "backward")
+        yield f"{name}: {str(bool(amount[0])).lower() if switch else _amount(amount)}"
+    if operator.launches > 1:
+        yield f"launches: {operator.launches}"
+    if operator.parameters:
+        yield f"parameters: {operator.parameters}"
+
+
+def _amount(amount: Amount) -> str:
+    if len(amount) == 1:
+        return _number(amount[0])
+    return f"[{', '.join(map(_number, amount))}]"
 
 
 def _in_list(problem: Diagnostic, tables: TableList) -> Diagnostic:

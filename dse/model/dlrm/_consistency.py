@@ -77,8 +77,21 @@ def too_many_layers(document: ModelDocument) -> Iterator[InitErrorDetails]:
         )
 
 
+def without_dim(document: ModelDocument) -> Iterator[InitErrorDetails]:
+    """Yields tables without a width."""
+    for index, block in enumerate(document.tables):
+        if block.dim is None and document.table_defaults.dim is None:
+            yield problem(
+                ("tables", index, "dim"),
+                f"table `{block.name}` has no `dim`, nor do the `table_defaults`",
+            )
+
+
 def wrong_dims(document: ModelDocument) -> Iterator[InitErrorDetails]:
-    """Yields widths that are missing or do not fit the interaction."""
+    """Yields a missing interaction, and widths that do not fit it."""
+    if document.interaction is None:
+        yield problem(("interaction",), "expected an `interaction`, or the operators (`traced`)")
+        return
     if document.bottom_mlp and not document.dense_features:
         yield problem(("bottom_mlp",), "a bottom MLP needs `dense_features`; they are 0")
     kind = document.interaction.kind
@@ -91,12 +104,6 @@ def wrong_dims(document: ModelDocument) -> Iterator[InitErrorDetails]:
             f"a {kind} interaction needs equal widths, but generated tables have different "
             "ones; use `concat` or `dcnv2_low_rank`",
         )
-    for index, block in enumerate(document.tables):
-        if block.dim is None and document.table_defaults.dim is None:
-            yield problem(
-                ("tables", index, "dim"),
-                f"table `{block.name}` has no `dim`, nor do the `table_defaults`",
-            )
     if equal:
         yield from _different_widths(document, kind)
 
@@ -159,7 +166,7 @@ def wrong_inputs_of_sequence(
 def wrong_top(document: ModelDocument) -> Iterator[InitErrorDetails]:
     """Yields a problem if the model does not end with predictions."""
     ends_here = not (document.top_mlp or document.tasks)
-    dot = document.interaction.kind is InteractionKind.DOT
+    dot = document.interaction is not None and document.interaction.kind is InteractionKind.DOT
     if not ends_here and not (dot and not document.bottom_mlp):
         return
     width = interaction_width(document.to_model())

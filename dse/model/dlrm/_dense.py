@@ -12,6 +12,7 @@ from dse.model.dlrm._blocks import Block, Layers, ParameterGroup, chain
 from dse.model.dlrm._heads import top_block
 from dse.model.dlrm._interactions import interaction_block, interaction_width
 from dse.model.dlrm._sequence import sequence_block
+from dse.model.dlrm._traced import traced_blocks
 
 if TYPE_CHECKING:
     from dse.machine import Precision
@@ -108,7 +109,8 @@ def model_flops(model: DlrmModel, samples: int) -> float:
 def _flops(operator: Operator) -> float:
     if operator.kind is OperatorKind.SEQUENCE_ATTENTION:
         sizes = dict(operator.sizes)
-        pairs = 0.5 * sizes["sequences"] * sizes["squared_positions"] * sizes["heads"]
+        seen = 0.5 if sizes["causal"] else 1.0
+        pairs = seen * sizes["sequences"] * sizes["squared_positions"] * sizes["heads"]
         back = 3.0 * sizes["dim"] + 2.0 * sizes["value_dim"]
         return 2.0 * pairs * (back if sizes["backward"] else sizes["dim"] + sizes["value_dim"])
     return 2.0 * operator.m * operator.n * operator.k * operator.batch
@@ -134,6 +136,10 @@ def _blocks(
 
     Values that they keep are those of a sample.
     """
+    if model.traced is not None:
+        layers = Layers(samples, value_bytes)
+        before, rest = traced_blocks(model.traced, layers)
+        return before, shared_bags_block(model, layers), rest
     bottom = Block()
     if model.bottom_mlp:
         widths = (model.dense_features, *model.bottom_mlp)

@@ -29,7 +29,7 @@ def top_block(model: DlrmModel, layers: Layers, width: int) -> Block:
     shared = layers.mlp("top_mlp", (width, *model.top_mlp))
     width = (width, *model.top_mlp)[-1]
     if not model.tasks:
-        return chain(shared, _loss(layers, "loss", width))
+        return chain(shared, loss_block(layers, "loss", width))
     blocks = [shared]
     if model.experts is not None:
         for level in range(model.experts.levels):
@@ -49,7 +49,7 @@ def top_block(model: DlrmModel, layers: Layers, width: int) -> Block:
     heads = [
         chain(
             layers.mlp(f"task.{task.name}", (width, *task.top_mlp)),
-            _loss(layers, f"loss.{task.name}", task.top_mlp[-1]),
+            loss_block(layers, f"loss.{task.name}", task.top_mlp[-1]),
         )
         for task in model.tasks
     ]
@@ -58,7 +58,8 @@ def top_block(model: DlrmModel, layers: Layers, width: int) -> Block:
     return chain(*blocks, _side_by_side(layers, "task.input", heads, width, together))
 
 
-def _loss(layers: Layers, name: str, outputs: int) -> Block:
+def loss_block(layers: Layers, name: str, outputs: int) -> Block:
+    """Returns the loss of so many outputs a row."""
     values = _LOSS_VALUES * outputs
     return Block(
         (layers.elementwise(f"{name}.forward", values),),

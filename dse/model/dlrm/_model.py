@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dse.machine import Precision
     from dse.model._common import Optimizer
     from dse.model.dlrm._architecture import Experts, SequenceLayers, Task, Tower
+    from dse.model.dlrm._traced import TracedDense
 
 
 #: Standard deviation of the logarithm of log-normal lengths.
@@ -171,7 +172,7 @@ class DlrmModel:
         source: Where its figures come from.
         dense_features: Width of the dense input; 0 without one.
         bottom_mlp: Output widths of the bottom MLP's layers; empty without one.
-        interaction: The interaction layer.
+        interaction: The interaction layer; the vectors side by side if the dense part is traced.
         top_mlp: Output widths of the top MLP's layers, the output layer included; with tasks, of
             the layers that these share, which may be none.
         tables: The embedding tables.
@@ -184,6 +185,8 @@ class DlrmModel:
         tasks: What is predicted, each with its own head and loss; empty if the top MLP ends with
             the outputs.
         sequence: Attention over the vectors of tables without pooling; None without such tables.
+        traced: The dense part operator by operator, which takes the place of MLPs, interaction,
+            towers, experts, tasks and sequence; None if these describe it.
     """
 
     name: str
@@ -202,10 +205,13 @@ class DlrmModel:
     experts: Experts | None = None
     tasks: tuple[Task, ...] = ()
     sequence: SequenceLayers | None = None
+    traced: TracedDense | None = None
 
     @property
     def outputs(self) -> int:
         """Predictions a sample, each with a label."""
+        if self.traced:
+            return self.traced.outputs
         if self.tasks:
             at_once = sum(task.top_mlp[-1] for task in self.tasks)
         else:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config import (
     Count,
@@ -39,6 +39,7 @@ from dse.model.dlrm._consistency import (
     repeated_names,
     table_names,
     too_many_layers,
+    without_dim,
     wrong_dims,
     wrong_indices,
     wrong_inputs_of_sequence,
@@ -54,6 +55,7 @@ from dse.model.dlrm._model import (
     PoolingDistribution,
 )
 from dse.model.dlrm._statistics import STATISTICS, generate_tables
+from dse.model.dlrm._traced_schema import TracedBlock, wrong_traced
 
 _MAX_TABLES = 100_000
 
@@ -301,10 +303,11 @@ class ModelDocument(Document):
     bottom_mlp: Widths = []
     sequence: SequenceBlock | None = None
     towers: Annotated[list[TowerBlock], Field(max_length=1000)] = []
-    interaction: InteractionBlock
+    interaction: InteractionBlock | None = None
     top_mlp: Widths = []
     experts: ExpertsBlock | None = None
     tasks: Annotated[list[TaskBlock], Field(max_length=1000)] = []
+    traced: TracedBlock | None = None
     precision: Precision = Precision.TF32
     optimizer: OptimizerBlock
     global_batch_size: Count
@@ -322,24 +325,36 @@ class ModelDocument(Document):
             problems = [
                 *no_tables(self),
                 *repeated_names(self),
-                *wrong_dims(self),
+                *without_dim(self),
                 *wrong_indices(self),
-                *wrong_towers(self.towers, names),
-                *wrong_experts(self.experts, self.tasks),
-                *too_many_layers(self),
-                *wrong_inputs_of_sequence(self, names),
-                *repeated("towers", [tower.name for tower in self.towers]),
-                *repeated("tasks", [task.name for task in self.tasks]),
+                *self._wrong_dense(names),
             ]
-            problems += [] if problems else wrong_top(self)
+            problems += [] if problems or self.traced else wrong_top(self)
         if problems:
             # A ValidationError keeps the place of each problem.
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
+    def _wrong_dense(self, names: dict[str, list[str]]) -> list[InitErrorDetails]:
+        """Returns what is wrong with the dense part, which has layers or operators."""
+        if self.traced is not None:
+            layers = ("bottom_mlp", "sequence", "towers", "interaction", "top_mlp", "experts")
+            both = (name for name in (*layers, "tasks") if getattr(self, name))
+            return list(wrong_traced(self.traced, both))
+        return [
+            *wrong_dims(self),
+            *wrong_towers(self.towers, names),
+            *wrong_experts(self.experts, self.tasks),
+            *too_many_layers(self),
+            *wrong_inputs_of_sequence(self, names),
+            *repeated("towers", [tower.name for tower in self.towers]),
+            *repeated("tasks", [task.name for task in self.tasks]),
+        ]
+
     def to_model(self) -> DlrmModel:
         """Returns the model as plain values."""
         names = names_of_blocks(self.tables)
+        interaction = self.interaction or InteractionBlock(kind=InteractionKind.CONCAT)
         return DlrmModel(
             name=self.name,
             description=self.description,
@@ -347,10 +362,10 @@ class ModelDocument(Document):
             dense_features=self.dense_features,
             bottom_mlp=tuple(self.bottom_mlp),
             interaction=Interaction(
-                self.interaction.kind,
-                self.interaction.layers or 0,
-                self.interaction.low_rank or 0,
-                self.interaction.stride,
+                interaction.kind,
+                interaction.layers or 0,
+                interaction.low_rank or 0,
+                interaction.stride,
             ),
             top_mlp=tuple(self.top_mlp),
             tables=self._expanded(),
@@ -362,6 +377,7 @@ class ModelDocument(Document):
             experts=self.experts.to_experts() if self.experts else None,
             tasks=tuple(task.to_task() for task in self.tasks),
             sequence=self.sequence.to_sequence() if self.sequence else None,
+            traced=self.traced.to_traced() if self.traced else None,
         )
 
     def _expanded(self) -> tuple[EmbeddingTable, ...]:

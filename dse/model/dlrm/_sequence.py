@@ -111,6 +111,7 @@ def _layer(
         ("heads", sequence.heads),
         ("dim", sequence.head_dim),
         ("value_dim", sequence.value_dim),
+        ("causal", 1),
     )
 
     def attention(end: str, backward: int, launches: int) -> Operator:

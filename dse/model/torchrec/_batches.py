@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dse.errors import ConfigError
 from dse.lookup_sketch import LengthSketch, RowSketch
+from dse.model.torchrec._nested import is_jagged, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +26,14 @@ class MeasuredLookups:
         rows: Popularity of rows, by table.
         samples: Samples of the first batch; 0 without batches.
         dense_features: Width of its dense input; 0 if none was seen.
+        first: The first batch; None without batches.
     """
 
     lengths: Mapping[str, LengthSketch]
     rows: Mapping[str, RowSketch]
     samples: int
     dense_features: int
+    first: Any = None
 
 
 def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> MeasuredLookups:
@@ -47,6 +50,7 @@ def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> Meas
     lengths = {feature: LengthSketch() for feature in by_feature}
     rows = {table.name: RowSketch(table.rows) for table in tables}
     samples = dense_features = 0
+    first = None
     for number, batch in enumerate(batches):
         jagged = list(_jagged(batch))
         if not jagged:
@@ -57,6 +61,7 @@ def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> Meas
         # The last part of a data set may have no sample.
         jagged = [one for one in jagged if one.stride()]
         if jagged and not samples:
+            first = batch
             samples = int(jagged[0].stride())
             dense_features = _dense_width(batch, samples)
         for one in jagged:
@@ -65,7 +70,7 @@ def measure_lookups(tables: Sequence[LiveTable], batches: Iterable[Any]) -> Meas
                     table = by_feature[feature]
                     lengths[feature].add(_array(part.lengths()))
                     _count(rows[table.name], table, feature, _array(part.values()))
-    return MeasuredLookups(lengths, rows, samples, dense_features)
+    return MeasuredLookups(lengths, rows, samples, dense_features, first)
 
 
 def _count(sketch: RowSketch, table: LiveTable, feature: str, values: Any) -> None:
@@ -77,26 +82,16 @@ def _count(sketch: RowSketch, table: LiveTable, feature: str, values: Any) -> No
 
 def _jagged(value: Any) -> Iterator[Any]:
     """Yields the keyed jagged tensors in a batch, at any depth."""
-    if hasattr(value, "to_dict") and hasattr(value, "stride") and hasattr(value, "keys"):
+    if is_jagged(value):
         yield value
         return
-    for part in _parts(value):
+    for part in parts_of(value):
         yield from _jagged(part)
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, list | tuple):
-        return value
-    if is_dataclass(value):
-        return [getattr(value, field.name) for field in fields(value)]
-    return ()
 
 
 def _dense_width(batch: Any, samples: int) -> int:
     """Width of the first two-dimensional floating-point tensor with a row a sample."""
-    for part in _parts(batch):
+    for part in parts_of(batch):
         if hasattr(part, "is_floating_point") and part.is_floating_point():
             if part.dim() == 2 and part.shape[0] == samples:
                 return int(part.shape[1])

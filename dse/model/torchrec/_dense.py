@@ -1,10 +1,11 @@
-"""Dense part of a live module: the layers of a DLRM, or an MLP of as many parameters.
+"""Dense part of a live module: its layers, its operators, or an MLP of as many parameters.
 
 A module with TorchRec's `dense_arch`, `inter_arch` and `over_arch` has the MLPs and the
-interaction of its model. Any other is described by an MLP on the concatenated vectors with as
-many linear layers, all of one width, and as many parameters: the same arithmetic, and the same
-gradients to reduce, in products of another shape. Attention over sequences is not recognized in a
-module; what is known of it comes from the caller, and the MLP stands for the rest.
+interaction of its model. Any other is run on a sample batch, and its operators are those of the
+model. One that cannot be run is described by an MLP on the concatenated vectors with as many
+linear layers, all of one width, and as many parameters: the same gradients to reduce, and as much
+arithmetic as if every weight were used once a sample. So is what is left of a module whose
+attention over sequences the caller describes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dse.model.dlrm import Interaction, InteractionKind
+from dse.model.torchrec._tables import in_collections, outer_collections
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from dse.model.dlrm import TracedDense
+    from dse.model.torchrec._batches import MeasuredLookups
     from dse.model.torchrec._tables import LiveTable
+
+
+_SIDE_BY_SIDE = Interaction(InteractionKind.CONCAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +52,26 @@ class DensePart:
         bottom_mlp: Output widths of the bottom MLP's layers.
         top_mlp: Output widths of the top MLP's layers.
         interaction: Interaction of dense and sparse features.
-        parameters: Parameters that the live module has outside of its tables.
-        equivalent: Whether it is the MLP of as many parameters.
+        traced: Its operators, in place of these; None if they describe it.
+        notes: What has been assumed.
     """
 
     dense_features: int
-    bottom_mlp: tuple[int, ...]
-    top_mlp: tuple[int, ...]
-    interaction: Interaction
-    parameters: int
-    equivalent: bool
+    bottom_mlp: tuple[int, ...] = ()
+    top_mlp: tuple[int, ...] = ()
+    interaction: Interaction = _SIDE_BY_SIDE
+    traced: TracedDense | None = None
+    notes: tuple[str, ...] = ()
 
 
-def dense_part(
-    module: Any,
-    tables: Sequence[LiveTable],
-    sparse: frozenset[int],
-    dense_features: int,
-    attention: Attention,
-) -> DensePart:
-    """Reads the dense part.
+def dense_parameters(module: Any) -> int:
+    """Returns the parameters that a live module has outside of its tables."""
+    sparse = in_collections(module)
+    return sum(one.numel() for one in module.parameters() if id(one) not in sparse)
 
-    Args:
-        module: The live module.
-        tables: Its tables.
-        sparse: Identities of the parameters of tables.
-        dense_features: Width of the dense input, where batches have one.
-        attention: Attention over sequences.
-    """
-    own = [parameter for parameter in module.parameters() if id(parameter) not in sparse]
-    parameters = sum(parameter.numel() for parameter in own)
+
+def known_layers(module: Any) -> DensePart | None:
+    """Returns the dense part of a module that has TorchRec's DLRM or DLRM-DCN; None for others."""
     for one in module.modules():
         bottom, over = (_linear(getattr(one, name, None)) for name in ("dense_arch", "over_arch"))
         interaction = _interaction(getattr(one, "inter_arch", None))
@@ -84,21 +81,65 @@ def dense_part(
                 tuple(outputs for _, outputs in bottom),
                 tuple(outputs for _, outputs in over),
                 interaction,
-                parameters,
-                equivalent=False,
             )
+    return None
+
+
+def traced_part(
+    module: Any, measured: MeasuredLookups, forward: Callable[[Any, Any], Any] | None
+) -> DensePart:
+    """Returns the dense part as it runs on the first batch.
+
+    Args:
+        module: The live module.
+        measured: What the batches show.
+        forward: Calls the module with a batch; None for the usual way.
+
+    Raises:
+        NotTracedError: There is no batch, or the module does not run with it.
+    """
+    from dse.model.torchrec._trace import NotTracedError, trace_dense
+
+    if measured.first is None:
+        raise NotTracedError("there are no sample batches to run it with")
+    collections = [collection for _, collection in outer_collections(module)]
+    traced, unknown = trace_dense(module, collections, measured.first, measured.samples, forward)
+    notes: tuple[str, ...] = ()
+    if unknown:
+        notes = (
+            "dense part: counted by the values that they read and write, without their "
+            f"arithmetic: {', '.join(unknown)}",
+        )
+    return DensePart(measured.dense_features, traced=traced, notes=notes)
+
+
+def equivalent_mlp(
+    module: Any,
+    tables: Sequence[LiveTable],
+    dense_features: int,
+    attention: Attention,
+    reason: str,
+) -> DensePart:
+    """Returns an MLP of as many parameters as a dense part has.
+
+    Args:
+        module: The live module.
+        tables: Its tables.
+        dense_features: Width of the dense input, where batches have one.
+        attention: Attention over sequences.
+        reason: Why the dense part is not the module's own.
+    """
+    parameters = dense_parameters(module)
     layers = max(1, len(_linear(module)) - attention.layers)
     pooled = sum(table.dim * len(table.features) for table in tables if table.pooled)
-    return DensePart(
-        dense_features,
-        (),
-        _equivalent(
-            dense_features + pooled + attention.hidden, layers, parameters - attention.parameters
-        ),
-        Interaction(InteractionKind.CONCAT),
-        parameters,
-        equivalent=True,
+    top_mlp = _equivalent(
+        dense_features + pooled + attention.hidden, layers, parameters - attention.parameters
     )
+    note = (
+        f"dense part: {reason}, so an MLP {' – '.join(map(str, top_mlp))} on the concatenated "
+        f"vectors stands for the {parameters:,} parameters of the module"
+    )
+    return DensePart(dense_features, top_mlp=top_mlp, notes=(note,))
 
 
 def _linear(module: Any) -> list[tuple[int, int]]:

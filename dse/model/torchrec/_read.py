@@ -25,11 +25,17 @@ from dse.model.dlrm import (
     interaction_width,
 )
 from dse.model.torchrec._batches import measure_lookups
-from dse.model.torchrec._dense import Attention, dense_part
-from dse.model.torchrec._tables import in_collections, live_tables, table_rule
+from dse.model.torchrec._dense import (
+    Attention,
+    dense_parameters,
+    equivalent_mlp,
+    known_layers,
+    traced_part,
+)
+from dse.model.torchrec._tables import live_tables, table_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dse.indices import IndexDistribution
     from dse.lookup_sketch import LengthSketch, ReuseCounts
@@ -92,6 +98,7 @@ def read_torchrec(
     dense_optimizer: Optimizer = Optimizer.ADAM,
     sparse_optimizer: Optimizer | None = None,
     sequence: Mapping[str, object] | None = None,
+    forward: Callable[[Any, Any], Any] | None = None,
 ) -> LiveModel:
     """Reads tables, features, update rule and dense part of a TorchRec module.
 
@@ -99,8 +106,10 @@ def read_torchrec(
         module: A module with an `EmbeddingBagCollection`, an `EmbeddingCollection` or several of
             them; its weights may be on the meta device.
         batches: Sample batches as the module takes them; pooling factors and the popularity of
-            rows are measured from every `KeyedJaggedTensor` inside. Without any, every bag has
-            one lookup and all rows are equally popular.
+            rows are measured from every `KeyedJaggedTensor` inside, and the module runs on some
+            samples of the first one for the operators of its dense part, unless it is a DLRM or
+            DLRM-DCN of TorchRec. Without any, every bag has one lookup, all rows are equally
+            popular, and an MLP of as many parameters stands for the dense part.
         name: Name of the model; the module's class if empty.
         source: Where the module comes from, for the model's file.
         global_batch_size: Samples of an iteration; those of the first batch if None.
@@ -109,18 +118,15 @@ def read_torchrec(
         sparse_optimizer: Update rule of the tables; what `apply_optimizer_in_backward` set if
             None, else row-wise Adagrad.
         sequence: Attention over the sequences of an `EmbeddingCollection`, with the fields of a
-            model file's `sequence`; what is computed of them cannot be read from a module.
+            model file's `sequence`, for modules that cannot be run; an MLP then stands for the
+            rest of the dense part.
+        forward: Calls the module with a batch and returns its result. By default a module of one
+            argument gets the batch, one of several its parts, by name or in their order.
 
     Raises:
         ConfigError: Something in the module cannot be predicted; it is named.
     """
     tables = live_tables(module)
-    if sequence is None and (alone := next((one for one in tables if not one.pooled), None)):
-        raise ConfigError(
-            f"`{alone.path}` is an EmbeddingCollection, and what is computed of its sequences "
-            "cannot be read from the module; describe the attention over them (`sequence`: "
-            "layers, hidden, heads, head_dim; docs/formats.md)"
-        )
     measured = measure_lookups(tables, batches)
     found_rule = table_rule(module)
     lookups = tuple(_table_lookups(tables, measured))
@@ -146,19 +152,59 @@ def read_torchrec(
         sequence=sequence,
     )
     listed = TableList(origin, digest, entries)
-    attention = Attention() if sequence is None else _attention(_composed(listed, recipe)[1])
-    dense = dense_part(module, tables, in_collections(module), measured.dense_features, attention)
+    dense = known_layers(module)
+    if dense is None and sequence is not None:
+        dense = equivalent_mlp(
+            module,
+            tables,
+            measured.dense_features,
+            _attention(_composed(listed, recipe)[1]),
+            "its attention is given",
+        )
+    if dense is None:
+        dense = _run(module, tables, measured, forward)
     recipe = replace(
         recipe,
         dense_features=dense.dense_features,
         bottom_mlp=dense.bottom_mlp,
         top_mlp=dense.top_mlp,
         interaction=dense.interaction,
+        traced=dense.traced,
     )
     text, model = _composed(listed, recipe)
-    notes = list(_notes(model, dense, measured, known_rule=bool(sparse_optimizer or found_rule)))
+    known_rule = bool(sparse_optimizer or found_rule)
+    notes = [*_notes(measured, known_rule=known_rule), *dense.notes]
+    count, own = dense_parameter_count(model), dense_parameters(module)
+    if abs(count - own) > _CLOSE * max(own, 1):
+        notes.append(
+            f"the dense part of the model has {count:,} parameters, that of the module {own:,}"
+        )
     paths = {table.name: table.path for table in tables}
     return LiveModel(model, text, paths, lookups, tuple(notes))
+
+
+def _run(
+    module: Any,
+    tables: Sequence[LiveTable],
+    measured: MeasuredLookups,
+    forward: Callable[[Any, Any], Any] | None,
+) -> DensePart:
+    """The operators of a dense part; where it does not run, the MLP in their place."""
+    from dse.model.torchrec._trace import NotTracedError
+
+    try:
+        return traced_part(module, measured, forward)
+    except NotTracedError as error:
+        alone = next((one.path for one in tables if not one.pooled), None)
+        if alone is not None:
+            raise ConfigError(
+                f"`{alone}` is an EmbeddingCollection, and what is computed of its sequences is "
+                f"not known: {error}; give batches that the module takes (or `forward`, which "
+                "calls it), or describe the attention over them (`sequence`: layers, hidden, "
+                "heads, head_dim; docs/formats.md)"
+            ) from error
+        reason = f"not traced ({error})"
+        return equivalent_mlp(module, tables, measured.dense_features, Attention(), reason)
 
 
 def _composed(tables: TableList, recipe: ModelRecipe) -> tuple[str, DlrmModel]:
@@ -226,9 +272,7 @@ def _length_law(lengths: Sequence[LengthSketch]) -> PoolingDistribution:
     return min(PoolingDistribution, key=distance)
 
 
-def _notes(
-    model: DlrmModel, dense: DensePart, measured: MeasuredLookups, *, known_rule: bool
-) -> Iterator[str]:
+def _notes(measured: MeasuredLookups, *, known_rule: bool) -> Iterator[str]:
     if not measured.samples:
         yield "no batches: one lookup a bag, all rows equally popular"
     else:
@@ -237,14 +281,3 @@ def _notes(
             yield f"features without a lookup in the batches: {', '.join(silent)}"
     if not known_rule:
         yield "no update rule is set on the tables; assumed: row-wise Adagrad"
-    if dense.equivalent:
-        yield (
-            f"dense part: an MLP {' – '.join(map(str, model.top_mlp))} on the concatenated "
-            f"vectors stands for the {dense.parameters:,} parameters of the module"
-        )
-    count = dense_parameter_count(model)
-    if abs(count - dense.parameters) > _CLOSE * max(dense.parameters, 1):
-        yield (
-            f"the dense part of the model has {count:,} parameters, that of the module "
-            f"{dense.parameters:,}"
-        )

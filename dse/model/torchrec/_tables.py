@@ -64,7 +64,7 @@ def live_tables(module: Any) -> tuple[LiveTable, ...]:
     """
     found = [
         _table(path, config, weighted=weighted, pooled=pooled)
-        for path, collection in _collections(module)
+        for path, collection in outer_collections(module)
         for pooled in (hasattr(collection, _BAGS),)
         for weighted in (bool(_called(collection, "is_weighted")),)
         for config in _called(collection, _BAGS if pooled else _ROWS)
@@ -86,7 +86,7 @@ def table_rule(module: Any) -> Optimizer | None:
     """
     names = {
         rule.__name__
-        for _, collection in _collections(module)
+        for _, collection in outer_collections(module)
         for parameter in collection.parameters()
         for rule in getattr(parameter, "_optimizer_classes", ())
     }
@@ -106,13 +106,13 @@ def in_collections(module: Any) -> frozenset[int]:
     """Returns the identities of the parameters that belong to tables."""
     return frozenset(
         id(parameter)
-        for _, collection in _collections(module)
+        for _, collection in outer_collections(module)
         for parameter in collection.parameters()
     )
 
 
-def _collections(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the outermost collections with their paths."""
+def outer_collections(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the outermost collections of tables with their paths."""
     taken: list[str] = []
     for path, one in module.named_modules():
         inside = any(path.startswith(f"{outer}.") or not outer for outer in taken)

@@ -81,6 +81,7 @@ def untrained_parts(model: DlrmModel) -> list[str]:
         "towers": model.towers,
         "experts": model.experts,
         "tasks": model.tasks,
+        "traced": model.traced,
     }
     return [name for name, part in parts.items() if part]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dse.model import dense_parameter_count, sequence_positions
 
 if TYPE_CHECKING:
-    from dse.model import DlrmModel
+    from dse.model import DlrmModel, TracedDense
 
 
 def model_contents(model: DlrmModel) -> dict[str, object]:
@@ -19,10 +19,7 @@ def model_contents(model: DlrmModel) -> dict[str, object]:
         "embedding_gib": round(model.embedding_bytes / 2**30, 3),
         "lookups_per_sample": round(sum(table.lookups_per_sample for table in model.tables), 3),
         "dense_features": model.dense_features,
-        "bottom_mlp": list(model.bottom_mlp),
-        "interaction": model.interaction.kind.value,
-        "top_mlp": list(model.top_mlp),
-        **_architecture(model),
+        **(_layers(model) if model.traced is None else _operators(model.traced)),
         "dense_parameters": dense_parameter_count(model),
         "precision": model.precision.value,
         "dense_optimizer": model.dense_optimizer.value,
@@ -31,9 +28,20 @@ def model_contents(model: DlrmModel) -> dict[str, object]:
     }
 
 
-def _architecture(model: DlrmModel) -> dict[str, object]:
-    """Parts that a model need not have."""
-    found: dict[str, object] = {}
+def _operators(dense: TracedDense) -> dict[str, object]:
+    operators = (*dense.before, *dense.forward, *dense.backward, *dense.after)
+    return {
+        "traced_operators": len(operators),
+        "traced_products": sum(one.is_product for one in operators),
+    }
+
+
+def _layers(model: DlrmModel) -> dict[str, object]:
+    found: dict[str, object] = {
+        "bottom_mlp": list(model.bottom_mlp),
+        "interaction": model.interaction.kind.value,
+        "top_mlp": list(model.top_mlp),
+    }
     if model.sequence:
         sequence = model.sequence
         length, _ = sequence_positions(model)

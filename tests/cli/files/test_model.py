@@ -54,6 +54,23 @@ def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
         assert dse("model", "from-torchrec", wrong, "--out", out, "--force").returncode == 2
 
 
+def test_a_function_may_say_how_the_module_is_called(tmp_path):
+    pytest.importorskip("torchrec", exc_type=(ImportError, OSError))
+    maker, out = tmp_path / "maker.py", tmp_path / "mine.yaml"
+    maker.write_text(
+        "import torch\n"
+        "from tests.model.torchrec.architectures import Mlp, sparse\n"
+        "def make():\n"
+        "    call = lambda module, batch: module(torch.zeros(batch.stride(), 13), batch)\n"
+        "    return Mlp(), [sparse(8)], call\n"
+        "def wrong():\n"
+        "    return (*make(), 1)\n"
+    )
+    asked = ("--out", out, "--json", "--force")
+    assert answer("model", "from-torchrec", f"{maker}:make", *asked)["traced_products"] == 8
+    assert dse("model", "from-torchrec", f"{maker}:wrong", *asked).returncode == 2
+
+
 def test_a_model_from_a_csv_can_be_predicted(tables, tmp_path):
     out = tmp_path / "mine.yaml"
     done = dse("model", "from-csv", tables, "--out", out)

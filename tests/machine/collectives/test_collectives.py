@@ -14,6 +14,7 @@ from dse.machine.collectives import (
     all_to_all_v_time_s,
     collective_estimate,
     collective_time_s,
+    deciding_bytes,
 )
 from tests.conftest import make_cluster
 
@@ -276,6 +277,35 @@ def test_the_largest_part_decides_an_unequal_all_to_all(local, remote):
     once = all_to_all_v_time_s(cluster, local, remote, remote)
     assert all_to_all_v_time_s(cluster, 2 * local, remote, remote) >= once
     assert all_to_all_v_time_s(cluster, local, 2 * remote, 2 * remote) >= once
+
+
+def test_links_carry_both_directions_at_once_and_shared_memory_does_not():
+    held = np.array([[[6.0], [2.0]]])
+    on_link, in_memory = (
+        deciding_bytes(LINKS[kind], held, 2) for kind in (LinkKind.PCIE, LinkKind.SHARED_MEMORY)
+    )
+    # The first sends 3 and receives 1; the second the other way round.
+    assert (on_link[0], in_memory[0]) == (3.0, 2.0)
+    held = np.array([[[9.0], [0.0], [0.0], [3.0]]])
+    # Of four ranks the first sends 27/4 and receives 3/4.
+    on_link, in_memory = (
+        deciding_bytes(LINKS[kind], held, 4) for kind in (LinkKind.PCIE, LinkKind.SHARED_MEMORY)
+    )
+    assert (on_link[0], in_memory[0]) == (27 / 4, 30 / 8)
+
+
+@given(
+    st.lists(st.floats(0, 1e9), min_size=2, max_size=8),
+    st.sampled_from(list(LINKS)),
+)
+def test_uneven_parts_never_decide_by_less_than_even_ones(held, kind):
+    ranks = len(held)
+    uneven, even = (
+        deciding_bytes(LINKS[kind], np.reshape(values, (1, ranks, 1)), ranks)[0]
+        for values in (held, [np.mean(held)] * ranks)
+    )
+    assert even == pytest.approx(np.mean(held) * (ranks - 1) / ranks)
+    assert uneven >= even * (1 - 1e-9)
 
 
 def test_groups():

@@ -21,6 +21,7 @@ def seconds(device=None, backward=0, **changes):
         "heads": 4,
         "dim": 128,
         "value_dim": 128,
+        "causal": 1,
         "backward": backward,
     }
     estimate = sequence_attention_estimate(
@@ -45,6 +46,13 @@ def test_twice_the_length_takes_nearly_four_times_as_long():
         4 * (8192 + 128) / 8192 / (1 + 1 / 32), rel=1e-9
     )
     assert double < 4 * seconds(device)
+
+
+def test_a_position_that_sees_all_others_has_twice_the_work():
+    device = make_device()
+    long = {"positions": 2.0**17, "squared_positions": 2.0**34}
+    both = seconds(device, causal=0, **long) / seconds(device, **long)
+    assert both == pytest.approx(2.0, rel=2e-3)
 
 
 def test_nothing_takes_no_time():

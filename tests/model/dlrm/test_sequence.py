@@ -86,6 +86,7 @@ def test_a_layer_by_hand():
         "heads": 2,
         "dim": 3,
         "value_dim": 5,
+        "causal": 1,
         "backward": 0,
     }
     layer = (4 + 1) * 32 + 10 * 4 + 2 * 4 + 2 * 10

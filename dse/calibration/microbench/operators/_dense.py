@@ -14,6 +14,7 @@ the system every time and clearing their pages is part of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dse._torch import load_torch
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 KernelFactory = Callable[
     [Mapping[str, float], Precision, str, "np.random.Generator"], Callable[[], Any]
 ]
+
+
+#: Compute capability from which on tensor cores multiply values of eight bits.
+_FP8_CAPABILITY = (8, 9)
 
 
 def make_kernel(
@@ -71,9 +76,35 @@ def _gemm(
     elif precision is Precision.TF32:
         raise ValueError("tf32 is measured on CUDA devices only")
     m, n, k = _size(sizes, "m", "n", "k")
+    if precision is Precision.FP8:
+        return _scaled_gemm(m, n, k, torch_device, rng)
     left = random_values((m, k), precision, torch_device, rng)
     right = random_values((n, k), precision, torch_device, rng).t()
     return lambda: torch.mm(left, right)
+
+
+def _scaled_gemm(
+    m: int, n: int, k: int, torch_device: str, rng: np.random.Generator
+) -> Callable[[], Any]:
+    """The same of values in eight bits (E4M3), with a scale factor for each matrix.
+
+    Raises:
+        ValueError: The GPU has no such arithmetic; the point is left out, with this reason.
+    """
+    torch = load_torch()
+    if torch_device.startswith("cuda"):
+        major, minor = torch.cuda.get_device_capability(torch_device)
+        if (major, minor) < _FP8_CAPABILITY:
+            raise ValueError(
+                f"products in fp8 need compute capability "
+                f"{'.'.join(map(str, _FP8_CAPABILITY))}; this GPU has {major}.{minor}"
+            )
+    eight_bits = torch.float8_e4m3fn
+    left = random_values((m, k), Precision.BF16, torch_device, rng).to(eight_bits)
+    right = random_values((n, k), Precision.BF16, torch_device, rng).to(eight_bits).t()
+    scale = torch.ones((), device=torch_device)
+    multiply = partial(torch._scaled_mm, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+    return lambda: multiply(left, right)
 
 
 def _elementwise(

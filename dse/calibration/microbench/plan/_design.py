@@ -243,9 +243,9 @@ def _series(
 ) -> list[KernelPoint]:
     """Points of one operator in one precision: three to fit, one held out, and so on."""
     held_out_count = count // _HELD_OUT_EVERY
-    fit_sizes = _sobol_sizes(op, count - held_out_count, limits, (seed, 0, precision), frozenset())
+    fit_sizes = _sobol_sizes(op, precision, count - held_out_count, limits, (seed, 0), frozenset())
     held_out_sizes = _sobol_sizes(
-        op, held_out_count, limits, (seed, 1, precision), frozenset(fit_sizes)
+        op, precision, held_out_count, limits, (seed, 1), frozenset(fit_sizes)
     )
     fit, held_out = iter(fit_sizes), iter(held_out_sizes)
     points = []
@@ -260,24 +260,25 @@ def _series(
 
 def _sobol_sizes(
     op: str,
+    precision: Precision,
     count: int,
     limits: Limits,
-    seed: tuple[int, int, str],
+    seed: tuple[int, int],
     taken: frozenset[Sizes],
 ) -> list[Sizes]:
     """The first `count` sizes of a Sobol sequence that are allowed, distinct and not taken."""
     from scipy.stats import qmc
 
     spec = OPERATORS[op]
-    number = zlib.crc32(repr((op, *seed)).encode())
+    axes = spec.axes_in(precision)
+    number = zlib.crc32(repr((op, *seed, precision)).encode())
     log2_candidates = max(1, (4 * count).bit_length())
     while True:
-        sobol = qmc.Sobol(len(spec.axes), scramble=True, seed=number)
+        sobol = qmc.Sobol(len(axes), scramble=True, seed=number)
         found: dict[Sizes, None] = {}
         for shares in sobol.random_base2(log2_candidates).tolist():
             sizes = tuple(
-                (axis.name, axis.value(share))
-                for axis, share in zip(spec.axes, shares, strict=True)
+                (axis.name, axis.value(share)) for axis, share in zip(axes, shares, strict=True)
             )
             if sizes not in taken and limits.allow(spec.work(dict(sizes))):
                 found.setdefault(sizes)

@@ -6,7 +6,7 @@ derived from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 import math
 from typing import TYPE_CHECKING
@@ -93,6 +93,9 @@ class Limits:
         return work.memory_bytes <= self.memory_bytes and estimate_s <= self.time_s
 
 
+#: Sizes of products in eight bits are multiples of this, on tensor cores.
+_SCALED_MULTIPLE = 16
+
 #: A quarter of a second and 256 MiB, at rates that one core reaches. That is several times the
 #: last cache of most machines; larger operands take long to set up and say little more.
 CPU_LIMITS = Limits(2.0**28, 0.25, 20e9, 2e9, 10e6)
@@ -120,6 +123,15 @@ class OperatorSpec:
     weight: int = 1
     precisions: tuple[Precision, ...] = (Precision.FP32,)
     package: str = ""
+
+    def axes_in(self, precision: Precision) -> tuple[Axis, ...]:
+        """Returns the sizes in a precision; scaled products need multiples of sixteen."""
+        if not precision.is_low:
+            return self.axes
+        return tuple(
+            replace(axis, low=max(axis.low, _SCALED_MULTIPLE), multiple=_SCALED_MULTIPLE)
+            for axis in self.axes
+        )
 
     def measured_on(self, device: str) -> bool:
         """Returns whether it is measured on a device of this machine unless it is asked for."""
@@ -246,7 +258,10 @@ OPERATORS: dict[str, OperatorSpec] = {
         (Axis("m", 1, 16_384), Axis("n", 1, 16_384), Axis("k", 1, 16_384)),
         _gemm,
         weight=4,
-        precisions=(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
+        precisions=(
+            *(Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16),
+            Precision.FP8,
+        ),
     ),
     "elementwise": OperatorSpec((Axis("traffic_bytes", 1_024, 2**30, multiple=8),), _elementwise),
     "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),

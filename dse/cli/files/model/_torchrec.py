@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from dse.cli._options import (
 from dse.cli.files.model._shown import check_out, show_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def from_torchrec_command(
@@ -27,7 +27,8 @@ def from_torchrec_command(
         typer.Argument(
             metavar="FILE.py:FUNCTION",
             help="A function without arguments that returns the module, or the module and an "
-            "iterable of sample batches. The file is run.",
+            "iterable of sample batches, or both and a function that calls the module with a "
+            "batch. The file is run.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
@@ -67,7 +68,7 @@ def from_torchrec_command(
         typer.Option(
             "--sequence",
             metavar="FIELDS",
-            help="Attention over an EmbeddingCollection, as in a model file: "
+            help="Attention over an EmbeddingCollection, where the module does not run: "
             '"{layers: 8, hidden: 512, heads: 4, head_dim: 128}".',
         ),
     ] = "",
@@ -82,8 +83,9 @@ def from_torchrec_command(
 ) -> None:
     """Make a recommendation model from a live TorchRec module and sample batches.
 
-    Tables, features, update rule and dense part come from the module, which may be on the meta
-    device; pooling factors and the popularity of rows from the batches.
+    Tables, features and update rule come from the module, which may be on the meta device;
+    pooling factors and the popularity of rows from the batches; and the operators of the dense
+    part from running it on one of them.
     """
     from itertools import islice
 
@@ -100,7 +102,7 @@ def from_torchrec_command(
         raise ConfigError(f"--plot {plot}: expected a name that ends in .svg")
     new_file("--plot", plot, force=force)
     with progress("reading the module", quiet=as_json) as display:
-        module, samples = _made_by(maker)
+        module, samples, forward = _made_by(maker)
 
         def counted() -> Iterator[object]:
             for number, batch in enumerate(islice(samples, batches)):
@@ -117,6 +119,7 @@ def from_torchrec_command(
             dense_optimizer=Optimizer(dense_optimizer),
             sparse_optimizer=(Optimizer(sparse_optimizer) if sparse_optimizer else None),
             sequence=_fields(sequence) if sequence else None,
+            forward=forward,
         )
     if plot is not None:
         from dse.report.picture import write_lookups_plot
@@ -144,8 +147,8 @@ def _fields(text: str) -> dict[str, object]:
     return found
 
 
-def _made_by(maker: str) -> tuple[object, Iterable[object]]:
-    """Runs a file and calls a function of it; returns the module and its batches."""
+def _made_by(maker: str) -> tuple[object, Iterable[object], Callable[[Any, Any], Any] | None]:
+    """Runs a file and calls a function of it; returns module, batches and what calls it."""
     import runpy
     import sys
 
@@ -170,6 +173,13 @@ def _made_by(maker: str) -> tuple[object, Iterable[object]]:
         sys.path.pop(0)
     if made is None:
         raise ConfigError(f"{file}: no function `{function}` that returns a module")
-    if isinstance(made, tuple) and len(made) == 2:
+    if not isinstance(made, tuple):
+        return made, (), None
+    if len(made) == 2:
+        return (*made, None)
+    if len(made) == 3 and callable(made[2]):
         return made
-    return made, ()
+    raise ConfigError(
+        f"{maker}: expected the module, or the module and batches, or both and a function that "
+        f"calls the module with a batch; found a tuple of {len(made)}"
+    )

@@ -99,6 +99,7 @@ def untrained_parts(model: DlrmModel) -> list[str]:
         "towers": model.towers,
         "experts": model.experts,
         "tasks": model.tasks,
+        "dense part of traced operators": model.traced,
         f"{model.interaction.kind} interaction": model.interaction.kind not in _INTERACTIONS,
         "tables without pooling": any(not table.pooled for table in model.tables),
         "weighted lookups": any(table.weighted for table in model.tables),

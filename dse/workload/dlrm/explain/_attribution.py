@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
 _DENSE = re.compile(
-    r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task|sequence\.\d+\.attention|sequence)\b"
+    r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task|sequence\.\d+\.attention|sequence"
+    r"|traced)\b"
 )
 _DENSE_WORDS = {
     "top_mlp": "top MLP",
@@ -29,6 +30,7 @@ _DENSE_WORDS = {
     "experts": "experts",
     "task": "heads of tasks",
     "sequence": "sequence layers",
+    "traced": "dense part",
 }
 _BACKWARD = (".backward", "_gradient")
 

@@ -18,6 +18,7 @@ from dse.machine.collectives import (
     Group,
     all_to_all_v_time_s,
     collective_time_s,
+    deciding_bytes,
 )
 from dse.workload.dlrm.iteration._operators import dense_buckets
 
@@ -71,14 +72,10 @@ def all_to_all_s(
     by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     if not _has_two_steps(problem):
         return _direct_s(cluster, held_bytes, by_node, node_counts)
-    node_total = by_node.sum(axis=1)
-    sent = held_bytes.max(axis=0) * (local - 1) / local
-    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
-    nothing = np.zeros_like(sent)
-    inside_s = all_to_all_v_time_s(
-        cluster, np.maximum(sent, received), nothing, nothing, Group.domain(cluster)
-    )
-    return inside_s + between_nodes_s(cluster, node_total / local, node_counts)
+    local_bytes = deciding_bytes(cluster.link, by_node, local)
+    nothing = np.zeros_like(local_bytes)
+    inside_s = all_to_all_v_time_s(cluster, local_bytes, nothing, nothing, Group.domain(cluster))
+    return inside_s + between_nodes_s(cluster, by_node.sum(axis=1) / local, node_counts)
 
 
 def _direct_s(
@@ -98,15 +95,12 @@ def _direct_s(
     ranks, local = cluster.world_size, cluster.domain_size
     node_total = by_node.sum(axis=1)
     total = over_nodes(node_total, node_counts)
-    most_held = held_bytes.max(axis=0)
-    # Inside the node: sent to the others, or received from the others.
-    sent = most_held * (local - 1) / ranks
-    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / ranks
-    local_bytes = np.maximum(sent, received)
+    local_bytes = deciding_bytes(cluster.link, by_node, ranks)
     remote_ranks = ranks - local
     if not remote_ranks:
         nothing = np.zeros_like(total)
         return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing)
+    most_held = held_bytes.max(axis=0)
     received_remote = (total - node_total).max(axis=0) / ranks
     remote_bytes = np.maximum(most_held * remote_ranks / ranks, received_remote)
     node_remote_bytes = np.maximum(

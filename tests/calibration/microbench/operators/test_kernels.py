@@ -89,6 +89,19 @@ def test_gemm_in_two_bytes(precision, dtype):
     assert make("gemm", precision)().dtype == getattr(torch, dtype)
 
 
+def test_gemm_in_eight_bits_is_scaled():
+    result = make("gemm", "fp8", m=16, n=32, k=48)()
+    assert (result.dtype, tuple(result.shape)) == (torch.bfloat16, (16, 32))
+    # Sums of 48 products of normal values.
+    assert 4 < float(result.float().std()) < 10
+
+
+def test_a_gpu_without_eight_bits_is_told_apart(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
+    with pytest.raises(ValueError, match=r"8\.9"):
+        make_kernel("gemm", TINY["gemm"], "fp8", "cuda", np.random.default_rng(0))
+
+
 def test_tf32_is_not_measured_on_a_cpu():
     with pytest.raises(ValueError, match="tf32"):
         make("gemm", "tf32")

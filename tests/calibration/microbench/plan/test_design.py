@@ -142,6 +142,23 @@ def test_a_plan_keeps_its_options():
     assert PLAN.operators == tuple(MEASURED)
 
 
+def test_products_in_eight_bits_have_sizes_that_tensor_cores_take():
+    plan = make_plan("cuda", local_ranks=1, threads=1, operators=["gemm"])
+    sizes = {
+        precision: [
+            size
+            for point in plan.kernels
+            if point.precision == precision
+            for _, size in point.sizes
+        ]
+        for precision in ("fp8", "bf16")
+    }
+    assert all(size % 16 == 0 for size in sizes["fp8"])
+    assert any(size % 16 for size in sizes["bf16"])
+    assert min(sizes["fp8"]) < 64
+    assert max(sizes["fp8"]) > 8192
+
+
 def test_gpu_plan_has_all_precisions():
     plan = make_plan("cuda", local_ranks=1, threads=1)
     assert {point.precision for point in of("gemm", None, plan)} == {
@@ -149,6 +166,7 @@ def test_gpu_plan_has_all_precisions():
         "tf32",
         "fp16",
         "bf16",
+        "fp8",
     }
     assert plan.collectives_backend == "nccl"
     assert plan.collectives == ()
