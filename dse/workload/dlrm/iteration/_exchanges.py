@@ -71,14 +71,31 @@ def all_to_all_s(
     by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     if not _has_two_steps(problem):
         return _direct_s(cluster, held_bytes, by_node, node_counts)
-    node_total = by_node.sum(axis=1)
+    between_s = between_nodes_s(cluster, by_node.sum(axis=1) / local, node_counts)
+    return first_step_s(problem, held_bytes) + between_s
+
+
+def first_step_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the first step of an all-to-all in two, among the ranks of each node.
+
+    Args:
+        problem: Everything but the plan.
+        held_bytes: As in :func:`all_to_all_s`.
+
+    Returns:
+        Seconds; shape `(candidates,)`. Zero where the exchange has one step.
+    """
+    cluster = problem.cluster
+    local = cluster.domain_size
+    if not _has_two_steps(problem):
+        return np.zeros(held_bytes.shape[1])
+    by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     sent = held_bytes.max(axis=0) * (local - 1) / local
-    received = (node_total[:, None, :] - by_node).max(axis=(0, 1)) / local
+    received = (by_node.sum(axis=1)[:, None, :] - by_node).max(axis=(0, 1)) / local
     nothing = np.zeros_like(sent)
-    inside_s = all_to_all_v_time_s(
+    return all_to_all_v_time_s(
         cluster, np.maximum(sent, received), nothing, nothing, Group.domain(cluster)
     )
-    return inside_s + between_nodes_s(cluster, node_total / local, node_counts)
 
 
 def _direct_s(

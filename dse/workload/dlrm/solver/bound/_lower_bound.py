@@ -23,7 +23,7 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import ExchangeGroup, build_layout
+from dse.workload.dlrm import ExchangeGroup, Slot, build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
@@ -288,7 +288,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     least_s = _LEAST_GAIN * node.relaxed.value_s
     single = choices.counts[choices.table_class] == 1
     mixture = np.minimum(node.relaxed.shares, 1.0 - node.relaxed.shares) * single
-    worth_s = mixture * choices.alone_s.sum(axis=0)
+    worth_s = mixture * choices.alone_s[: len(Slot)].sum(axis=0)
     choice = int(np.argmax(worth_s))
     missed = node.relaxation.widest_envelope(node.relaxed)
     shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
