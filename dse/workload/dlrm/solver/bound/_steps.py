@@ -50,6 +50,10 @@ def durations_and_steps_s(
         Seconds; shape `(rows, ranks, candidates)`; steps of exchanges in one step are zero.
     """
     lasts_s = slot_durations_s(problem, layout, features, node_counts)
-    first_s = first_steps_s(problem, layout, features)
-    second_s = np.where(first_s > 0, lasts_s - first_s, 0.0)
-    return np.concatenate((lasts_s, first_s, second_s))
+    rows = np.zeros((ROWS, *lasts_s.shape[1:]))
+    rows[: len(Slot)] = lasts_s
+    if problem.software.hierarchical_exchange:
+        first_s = first_steps_s(problem, layout, features)
+        rows[len(Slot) : 2 * len(Slot)] = first_s
+        rows[2 * len(Slot) :] = np.where(first_s > 0, lasts_s - first_s, 0.0)
+    return rows
