@@ -11,7 +11,7 @@ from dse.workload.dlrm._parameters import (
 )
 from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._workload import DlrmWorkload
-from dse.workload.dlrm.iteration._durations import slot_durations_s
+from dse.workload.dlrm.iteration._durations import first_steps_s, slot_durations_s
 from dse.workload.dlrm.iteration._layout import build_layout
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS, DlrmProgram
@@ -47,6 +47,7 @@ __all__ = [
     "WireFormats",
     "build_layout",
     "exchange_group",
+    "first_steps_s",
     "make_problem",
     "slot_durations_s",
 ]

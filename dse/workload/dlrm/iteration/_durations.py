@@ -26,6 +26,7 @@ from dse.workload.dlrm.iteration._exchanges import (
     all_reduce_s,
     all_to_all_s,
     between_nodes_s,
+    first_step_s,
     node_group,
     reduce_inside_s,
     reduce_scatter_s,
@@ -286,30 +287,63 @@ def _fill_all_to_alls(
     node_counts: NDArray[np.float64] | None,
 ) -> None:
     """Fills the exchanges of whole pooled vectors and of the input."""
+    dealt = _dealt(problem, layout, features)
+    if dealt:
+        # All of them go through the same formula.
+        held_bytes = np.concatenate([held for _, _, held in dealt], axis=1)
+        _fill_dealt(dealt, all_to_all_s(problem, held_bytes, node_counts), durations)
+
+
+def first_steps_s(
+    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the part of :func:`slot_durations_s` that is the first step of exchanges in two.
+
+    Args:
+        problem: Everything but the plan.
+        layout: Exchange groups in use.
+        features: Shape `(features, ranks, candidates)`.
+    """
+    durations = np.zeros((len(Slot), *features.shape[1:]))
+    dealt = _dealt(problem, layout, features)
+    if dealt and problem.cluster.world_size > 1:
+        held_bytes = np.concatenate([held for _, _, held in dealt], axis=1)
+        _fill_dealt(dealt, first_step_s(problem, held_bytes), durations)
+    return durations
+
+
+#: An exchange, a factor on its duration, and what each rank deals out in it.
+_Dealt = tuple[Slot, float, "NDArray[np.float64]"]
+
+
+def _dealt(problem: DlrmProblem, layout: int, features: NDArray[np.float64]) -> list[_Dealt]:
+    """Returns the all-to-alls of whole pooled vectors and of the input."""
     cluster, wire = problem.cluster, problem.software.wire
-    held_bytes, pooled = [], _ways(wire, Slot.POOLED_EXCHANGE, wire.whole)
+    dealt: list[_Dealt] = []
     if layout >> ExchangeGroup.POOLED & 1:
         exchanged = features[group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)]
         held = problem.global_batch_size * exchanged
-        held_bytes += [value_bytes * held for _, value_bytes in pooled]
+        ways = _ways(wire, Slot.POOLED_EXCHANGE, wire.whole)
+        dealt += [(slot, 1.0, value_bytes * held) for slot, value_bytes in ways]
     exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
     if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
-        input_bytes = features[rank_column(RankFeature.INPUT)]
-        held_bytes += [part * input_bytes for part in _input_parts(problem)]
-    if not held_bytes:
-        return
-    # All of them go through the same formula.
-    exchange_s = all_to_all_s(problem, np.concatenate(held_bytes, axis=1), node_counts)
-    by_kind = list(exchange_s.reshape(len(held_bytes), -1))
-    if layout >> ExchangeGroup.POOLED & 1:
-        for slot, _ in pooled:
-            durations[slot] = by_kind.pop(0)
-    if by_kind:
         # Prefetched, it overlaps with this batch's lookups.
         ahead = problem.software.pipeline.distributes_ahead
         overlaps = ahead and has_own_engines(cluster.device)
         slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
-        durations[Slot.INPUT_EXCHANGE] = slowdown * sum(by_kind)
+        input_bytes = features[rank_column(RankFeature.INPUT)]
+        dealt += [
+            (Slot.INPUT_EXCHANGE, slowdown, part * input_bytes) for part in _input_parts(problem)
+        ]
+    return dealt
+
+
+def _fill_dealt(
+    dealt: list[_Dealt], seconds: NDArray[np.float64], durations: NDArray[np.float64]
+) -> None:
+    """Adds the time of each exchange to that of its task."""
+    for (slot, factor, _), lasts_s in zip(dealt, seconds.reshape(len(dealt), -1), strict=True):
+        durations[slot] += factor * lasts_s
 
 
 def _fill_reductions(

@@ -72,10 +72,28 @@ def all_to_all_s(
     by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     if not _has_two_steps(problem):
         return _direct_s(cluster, held_bytes, by_node, node_counts)
+    between_s = between_nodes_s(cluster, by_node.sum(axis=1) / local, node_counts)
+    return first_step_s(problem, held_bytes) + between_s
+
+
+def first_step_s(problem: DlrmProblem, held_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the first step of an all-to-all in two, among the ranks of each node.
+
+    Args:
+        problem: Everything but the plan.
+        held_bytes: As in :func:`all_to_all_s`.
+
+    Returns:
+        Seconds; shape `(candidates,)`. Zero where the exchange has one step.
+    """
+    cluster = problem.cluster
+    local = cluster.domain_size
+    if not _has_two_steps(problem):
+        return np.zeros(held_bytes.shape[1])
+    by_node = held_bytes.reshape(-1, local, held_bytes.shape[1])
     local_bytes = deciding_bytes(cluster.link, by_node, local)
     nothing = np.zeros_like(local_bytes)
-    inside_s = all_to_all_v_time_s(cluster, local_bytes, nothing, nothing, Group.domain(cluster))
-    return inside_s + between_nodes_s(cluster, by_node.sum(axis=1) / local, node_counts)
+    return all_to_all_v_time_s(cluster, local_bytes, nothing, nothing, Group.domain(cluster))
 
 
 def _direct_s(

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.sharding import ShardingType, placements_allowed
-from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
+from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.scoring._features import (
     GroupFeature,
     RankFeature,
     group_column,
     rank_column,
 )
+from dse.workload.dlrm.solver.bound._steps import ROWS, durations_and_steps_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +59,8 @@ class _Held:
         active: Share of its ranks that have rows, and so lookups; shape `(choices,)`.
         node_input: Input of a rank, as the mean of the node that has most of it because of this
             table, or for tables over all ranks at least; shape `(choices,)`.
-        alone_s: Durations of the plan-dependent tasks with no other table, on the rank where they
-            are longest; shape `(slots, choices)`.
+        alone_s: Durations of the plan-dependent tasks, and of their steps, with no other table, on
+            the rank where they are longest; shape `(rows, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
     """
 
@@ -252,7 +253,7 @@ def _held(
         uneven=np.zeros(count, dtype=bool),
         active=np.empty(count),
         node_input=np.empty(count),
-        alone_s=np.empty((len(Slot), count)),
+        alone_s=np.empty((ROWS, count)),
         memory_bytes=np.empty(count),
     )
     most_memory_bytes = np.empty(count)
@@ -297,7 +298,7 @@ def _held(
                 kept = _as_many_on_each_node(cluster, ranks, shards) | blocks
                 features[: group_column(ExchangeGroup.ROW, GroupFeature(0))] *= kept
                 features[received] *= kept
-            slots = slot_durations_s(problem, layout, features, nodes)
+            slots = durations_and_steps_s(problem, layout, features, nodes)
             # What a rank fetches ahead is no exchange of all ranks.
             slots[Slot.ROW_PREFETCH] = 0.0
             found.alone_s[:, part] = slots.max(axis=1)

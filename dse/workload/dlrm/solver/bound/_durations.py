@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.workload.dlrm import ExchangeGroup, Slot, slot_durations_s
+from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.scoring._features import GROUP_BLOCK, RANK_BLOCK_START
+from dse.workload.dlrm.solver.bound._steps import ROWS, durations_and_steps_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +138,7 @@ class Curve:
     """The duration of an exchange over the one feature that it depends on.
 
     Attributes:
-        slot: The `Slot`.
+        slot: The `Slot`, or the row of one of its steps.
         feature: Row of the placement features.
         grid: Values of the feature on every rank, ascending; shape `(points,)`.
         duration_s: Shape `(points,)`.
@@ -285,16 +286,16 @@ def _balanced_s(
         layout: Exchange groups in use.
 
     Returns:
-        Seconds; shape `(slots, points)`.
+        Seconds, with those of steps; shape `(rows, points)`.
     """
     cluster = problem.cluster
     # All nodes are alike, so one stands for all.
-    result, local = np.empty((len(Slot), features.shape[1])), cluster.domain_size
+    result, local = np.empty((ROWS, features.shape[1])), cluster.domain_size
     nodes = np.array([float(cluster.domain_count)])
     chunk = max(1, _CHUNK_ELEMENTS // local)
     for start in range(0, features.shape[1], chunk):
         part = features[:, start : start + chunk]
         everywhere = np.broadcast_to(part[:, None, :], (len(part), local, part.shape[1]))
-        found = slot_durations_s(problem, layout, everywhere, nodes)
+        found = durations_and_steps_s(problem, layout, everywhere, nodes)
         result[:, start : start + chunk] = found[:, 0]
     return result

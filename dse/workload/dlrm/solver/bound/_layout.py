@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import StructureKey, predecessors, topological_order
-from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup
+from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._steps import task_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,10 +97,10 @@ class Relaxed:
 
     Attributes:
         value_s: No plan of the layout is faster.
-        durations_s: Durations of the plan-dependent tasks there; shape `(slots,)`.
+        durations_s: Durations of the plan-dependent tasks there, and of steps; shape `(rows,)`.
         shares: Tables of its class that take each choice; shape `(choices,)`.
         features: What a rank holds on average; shape `(features,)`.
-        envelopes: Envelopes of exchanges, by slot.
+        envelopes: Envelopes of exchanges and steps, by row.
         most: The largest average of each feature.
     """
 
@@ -183,8 +184,10 @@ class Plans:
 
     @property
     def slots(self) -> list[int]:
-        """Plan-dependent tasks of this layout."""
-        return sorted({int(kind) for kind in self.graph.kind})
+        """Plan-dependent tasks of this layout, and the steps of its exchanges."""
+        tasks = {int(kind) for kind in self.graph.kind}
+        steps = {curve.slot for curve in self.model.curves if curve.slot >= len(Slot)}
+        return sorted(tasks | {step for step in steps if task_of(step) in tasks})
 
     @property
     def partial(self) -> list[ExchangeGroup]:
@@ -219,6 +222,10 @@ class Plans:
         """Exchanges of this layout."""
         slots = set(self.slots)
         return [curve for curve in self.model.curves if curve.slot in slots]
+
+    def times(self, slot: int) -> int:
+        """Returns how often a task, or that of a step, is in one rank's iteration."""
+        return int((self.graph.kind == task_of(slot)).sum())
 
     def by_node(self, slot: int) -> bool:
         """Whether the durations of an exchange differ between nodes."""

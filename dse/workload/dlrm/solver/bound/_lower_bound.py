@@ -23,7 +23,7 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import ExchangeGroup, build_layout
+from dse.workload.dlrm import ExchangeGroup, Slot, build_layout
 from dse.workload.dlrm.solver.bound._choices import table_choices
 from dse.workload.dlrm.solver.bound._durations import slot_model
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
@@ -53,9 +53,13 @@ _CLASS_WORDS = {
 
 #: Default budget of table choices in all programs beyond one for each layout, and limits on the
 #: number of these programs.
-_CHOICES_SOLVED = 60_000
+_CHOICES_SOLVED = 120_000
 
-_FEWEST_SOLVED, _MOST_SOLVED = 60, 100
+_FEWEST_SOLVED, _MOST_SOLVED = 60, 200
+
+#: Programs in a row that do not raise the bound before it is left as it is, and the least rise.
+_MOST_IN_VAIN = 50
+_LEAST_RISE = 1e-4
 
 #: Least relative gain for a shard to be named as a reason.
 _NAMED_GAIN = 1e-4
@@ -197,10 +201,12 @@ def least_node(
     for node in layout_nodes(problem, choices, model, enough_s):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
-    solved = 0
+    solved, risen, risen_s = 0, 0, 0.0
     while waiting:
         value_s, _, node = heappop(waiting)
-        if value_s >= enough_s or solved >= max_programs:
+        if value_s > risen_s * (1.0 + _LEAST_RISE):
+            risen, risen_s = solved, value_s
+        if value_s >= enough_s or solved >= max_programs or solved - risen > _MOST_IN_VAIN:
             return node
         if node.refined:
             parts = _parts(choices, node)
@@ -288,7 +294,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     least_s = _LEAST_GAIN * node.relaxed.value_s
     single = choices.counts[choices.table_class] == 1
     mixture = np.minimum(node.relaxed.shares, 1.0 - node.relaxed.shares) * single
-    worth_s = mixture * choices.alone_s.sum(axis=0)
+    worth_s = mixture * choices.alone_s[: len(Slot)].sum(axis=0)
     choice = int(np.argmax(worth_s))
     missed = node.relaxation.widest_envelope(node.relaxed)
     shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)

@@ -14,6 +14,7 @@ import numpy as np
 from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup, Slot
 from dse.workload.dlrm.solver.bound._layout import Relaxed
 from dse.workload.dlrm.solver.bound._linear_program import LinearProgram
+from dse.workload.dlrm.solver.bound._steps import ROWS, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +78,7 @@ class _Rows:
         self._add_choices()
         self._add_lookups()
         self._add_exchanges()
+        self._add_steps()
         self._add_alone()
         self._add_largest_input()
         self._add_memory()
@@ -190,6 +192,13 @@ class _Rows:
                 slope = float(found.slopes[piece]) * self._scale[feature] / _UNIT_S
                 terms = [(self._durations[slot], 1.0), (self._features[feature], -slope)]
                 self._add_launched(terms, float(found.intercepts[piece]), group)
+
+    def _add_steps(self) -> None:
+        """Demands that an exchange in two steps is not shorter than both together."""
+        for slot, duration in self._durations.items():
+            steps = [self._durations[row] for row in steps_of(slot) if row in self._durations]
+            if slot < len(Slot) and steps:
+                self._program.at_least([(duration, 1.0), *((step, -1.0) for step in steps)], 0.0)
 
     def _add_launched(
         self, terms: list[tuple[int, float]], launch_s: float, group: ExchangeGroup
@@ -379,7 +388,7 @@ class _Rows:
     def _result(self, optimum: Optimum) -> Relaxed:
         shares = np.zeros(len(self._choices.groups))
         shares[self._chosen] = optimum.point[self._shares.start : self._shares.stop]
-        lasts_s = np.zeros(len(Slot))
+        lasts_s = np.zeros(ROWS)
         for slot, variable in self._durations.items():
             lasts_s[slot] = optimum.point[variable] * _UNIT_S
         for slot, variable in self._of_holders.items():

@@ -67,12 +67,13 @@ class LayoutRelaxation:
             open=(choices.groups & ~layout) == 0,
             least={},
             caps={},
-            looks={int(kind): set(_FIRST_LOOKS) for kind in graph.kind},
+            looks={},
             alone={},
             floors={},
         )
         least = {feature: _least_of(plans, feature) for feature in plans.features}
-        return LayoutRelaxation(replace(plans, least=least))
+        looks = {slot: set(_FIRST_LOOKS) for slot in plans.slots}
+        return LayoutRelaxation(replace(plans, least=least, looks=looks))
 
     def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
         """Returns the relaxation of plans in which all tables of a class take one choice."""
@@ -143,7 +144,7 @@ class LayoutRelaxation:
             The gain in seconds of the iteration, the slot, and a limit that separates the shards
             of the solution that exceed the exchange.
         """
-        worst = (0.0, -1, 0.0)
+        worst, most = (0.0, -1, 0.0), 0.0
         if self._plans.cluster.domain_count == 1:
             # On one node shards are small compared with an exchange; deciding tables gains more.
             return worst
@@ -153,14 +154,21 @@ class LayoutRelaxation:
                 continue
             alone_s = self._plans.choices.alone_s[slot]
             limit_s = float(found.durations_s[slot]) * (1.0 + _ROUND_TOLERANCE)
-            large = used & (alone_s > limit_s)
-            if large.any():
-                times = int((self._plans.graph.kind == slot).sum())
-                least_s = float(alone_s[large].min())
-                beyond_s = times * (least_s - limit_s)
-                below = self._plans.open & (alone_s < least_s)
+            large = np.flatnonzero(used & (alone_s > limit_s))
+            if not len(large):
+                continue
+            # The higher the limit, the more the plans with a larger shard gain, and the fewer
+            # tables of the others have to be cut differently.
+            large = large[np.argsort(-alone_s[large], kind="stable")]
+            times = self._plans.times(slot)
+            beyond_s = times * (alone_s[large] - limit_s)
+            worth_s = beyond_s * np.cumsum(found.shares[large])
+            best = int(np.argmax(worth_s))
+            if worth_s[best] > most:
+                most = float(worth_s[best])
+                below = self._plans.open & (alone_s < alone_s[large[best]])
                 limit_s = max(limit_s, float(alone_s[below].max(initial=0.0)))
-                worst = max(worst, (beyond_s, slot, limit_s))
+                worst = (float(beyond_s[best]), slot, limit_s)
         return worst
 
     def widest_envelope(self, found: Relaxed) -> Missed:
@@ -169,7 +177,7 @@ class LayoutRelaxation:
         for curve in self._plans.curves:
             value = float(found.features[curve.feature])
             if not self._plans.by_node(curve.slot) and value > self._plans.least[curve.feature]:
-                times = int((self._plans.graph.kind == curve.slot).sum())
+                times = self._plans.times(curve.slot)
                 gap_s = times * (curve.at(value) - float(found.durations_s[curve.slot]))
                 if gap_s > worst.seconds:
                     several = self._plans.cluster.domain_count > 1

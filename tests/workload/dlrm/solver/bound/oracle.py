@@ -120,6 +120,7 @@ def random_software(rng):
         launch=LaunchMode(rng.choice(list(LaunchMode))),
         overlap_dense_all_reduce=bool(rng.integers(2)),
         pipeline=TrainPipeline(rng.choice(list(TrainPipeline))),
+        hierarchical_exchange=bool(rng.integers(2)),
     )
 
 

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from dse.sharding import ShardingType
-from dse.workload.dlrm import PlanScorer, Slot, slot_durations_s
+from dse.workload.dlrm import (
+    ExchangeGroup,
+    PlanScorer,
+    Slot,
+    first_steps_s,
+    slot_durations_s,
+)
+from dse.workload.dlrm.scoring._features import GroupFeature, group_column
 from dse.workload.dlrm.solver import lower_bound, planning_request
 from dse.workload.dlrm.solver.bound import layout_nodes, slot_model, table_choices
-from tests.conftest import make_cluster
+from tests.conftest import make_cluster, make_table
 from tests.workload.dlrm.solver.bound.oracle import best_time_s, dlrm, placements, random_tables
 
 TYPES = frozenset({ShardingType.TABLE_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD})
@@ -107,19 +114,47 @@ def test_plans_with_small_and_with_large_shards_are_bounded_separately(seed, wor
     assert checked > 5
 
 
+@pytest.mark.parametrize("two_steps", [False, True])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
 )
-def test_no_plan_on_several_nodes_is_below_the_refined_bound(seed):
+def test_no_plan_on_several_nodes_is_below_the_refined_bound(seed, two_steps):
     rng = np.random.default_rng(100 + seed)
     world, per_node = [(4, 2), (6, 2), (8, 2), (8, 4), (3, 1), (6, 3)][seed]
-    problem = dlrm(random_tables(rng, 4), make_cluster(world, per_node), batch=world * 2048)
+    cluster = make_cluster(world, per_node)
+    tables = random_tables(rng, 4)
+    problem = dlrm(tables, cluster, batch=world * 2048, hierarchical_exchange=two_steps)
     scorer = PlanScorer(problem)
     request = planning_request(scorer, frozenset(ShardingType), 0)
     optimum_s = best_time_s(scorer, request, limit=6000, seed=seed)
     bound = lower_bound(scorer, request, max_programs=60)
     coarse = lower_bound(scorer, request, max_programs=0)
     assert coarse.iteration_time_s <= bound.iteration_time_s * (1 + 1e-9) <= optimum_s * (1 + 1e-9)
+
+
+def test_an_exchange_in_two_steps_has_the_widest_shard_in_one_and_the_mean_in_the_other():
+    # One table fills a rank, and the others can fill the nodes evenly.
+    tables = (
+        make_table("wide", rows=2000, dim=512, pooling=1),
+        *(make_table(f"t{number}", rows=2000, dim=64, pooling=1) for number in range(56)),
+    )
+    cluster = make_cluster(16, 4)
+    problem = dlrm(tables, cluster, batch=16 * 4096, hierarchical_exchange=True)
+    scorer = PlanScorer(problem)
+    request = planning_request(scorer, frozenset({ShardingType.TABLE_WISE}), 0)
+    choices = table_choices(scorer, request)
+    (node,) = layout_nodes(problem, choices, slot_model(problem, choices), np.inf, every=True)
+    exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
+    features = np.zeros((len(choices.total), 16, 2))
+    features[exchanged, 0, 0] = 512.0
+    features[exchanged, :, 1] = (512 + 56 * 64) / 16
+    first_s = first_steps_s(problem, 1 << ExchangeGroup.POOLED, features)
+    whole_s = slot_durations_s(problem, 1 << ExchangeGroup.POOLED, features)
+    second_s = whole_s - first_s
+    least_s = first_s[Slot.POOLED_EXCHANGE, 0, 0] + second_s[Slot.POOLED_EXCHANGE, 0, 1]
+    # Between two samples of a curve a bound is that of the lower one.
+    assert node.relaxed.durations_s[Slot.POOLED_EXCHANGE] >= 0.99 * least_s
+    assert least_s > 1.02 * whole_s[Slot.POOLED_EXCHANGE].max()
 
 
 def test_a_wide_shard_of_a_solution_is_split_off():
