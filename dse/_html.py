@@ -53,3 +53,17 @@ def grid_html(
     below = f"<p>{escape(note)}</p>" if note else ""
     top = f"<caption>{escape(title)}</caption><tr><th></th>{head}</tr>"
     return f"<table>{top}{lines}</table>{below}"
+
+
+def rows_html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns rows of text under their headings.
+
+    Args:
+        heads: Heading of each column.
+        rows: Cells of each row.
+    """
+    top = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in cells) + "</tr>" for cells in rows
+    )
+    return f"<table><tr>{top}</tr>{lines}</table>"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse._reading import MAX_TABLE_BYTES, JsonProblemError, byte_limit, load_json
-from dse.errors import ConfigError, Diagnostic
+from dse.errors import ConfigError, Diagnostic, OptionalDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -152,6 +152,7 @@ def parse_table(content: bytes, file: str) -> Table:
 
     Raises:
         ConfigError: It is in none of these formats, or too large; unreadable rows are listed.
+        OptionalDependencyError: It is a Parquet file, and pyarrow is not installed.
     """
     if content.startswith(_PARQUET_MAGIC):
         return _parquet(content, file)
@@ -220,9 +221,14 @@ def _json_lines(text: str, file: str) -> Table:
 
 
 def _parquet(content: bytes, file: str) -> Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise OptionalDependencyError(
+            f"{file}: reading Parquet needs pyarrow, which is not installed: pip install "
+            "'.[tables]' in the project's folder, or write the table as CSV"
+        ) from error
     try:
         schema = _checked_schema(pq.ParquetFile(io.BytesIO(content)), file)
         # Strings as dictionaries: a long one in many rows is held once.

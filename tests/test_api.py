@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import dse
-from dse.errors import ConfigError, StudyError
+from dse.errors import ConfigError, OptionalDependencyError, StudyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,6 +125,20 @@ def test_a_study_shows_its_trials_as_a_table_and_a_page(tmp_path: Path) -> None:
     assert study.report().read_text().startswith("<!doctype html>")
 
 
+def test_only_dataframes_and_parquet_need_the_packages_for_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pandas", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    study = study_of(tmp_path).optimize(2)
+    assert study.report().is_file()
+    assert (study.folder / "trials.csv").is_file()
+    assert not (study.folder / "trials.parquet").exists()
+    assert "<table" in study._repr_html_()
+    with pytest.raises(OptionalDependencyError, match=r"'\.\[tables\]'"):
+        study.to_dataframe()
+
+
 def test_another_cost_model_can_answer(tmp_path: Path) -> None:
     study = dse.create_study(SPACE, linear, out=tmp_path / "study", executor="serial", seed=0)
     study.optimize(4)
@@ -162,7 +177,9 @@ def test_what_is_shown_is_short(tmp_path: Path) -> None:
     study = study_of(tmp_path).optimize(2)
     for shown in (study, study.result, study.trials[0], study.trials[0].prediction):
         assert len(repr(shown)) < 400
-    assert "<table" in study._repr_html_()
+    shown = study._repr_html_()
+    assert "<th>Throughput (M samples/s)</th>" in shown
+    assert "throughput_samples_per_s" not in shown
 
 
 def test_a_platform_may_be_a_mapping():

@@ -6,8 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse._html import rows_html
 from dse._suggest import hint
-from dse.errors import ConfigError, StudyError
+from dse.errors import ConfigError, OptionalDependencyError, StudyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,15 +68,12 @@ class Study:
         """Shows the front in a notebook: a picture, what to take, and a table."""
         from html import escape
 
+        from dse.report import front_table
         from dse.report.picture import front_svg
 
         if self._study is None:
             return f"<p>{escape(repr(self))}</p>"
-        frame = self.to_dataframe()
-        chosen = [one.name for one in self.result.parameters if len(set(frame[one.name])) > 1]
-        measured = [objective.metric for objective in self.result.objectives]
-        front = frame.loc[frame["on_front"], ["number", *chosen, *measured]]
-        table = front.sort_values(measured[0]).to_html(index=False, float_format="{:,.4g}".format)
+        table = rows_html(*front_table(self.result))
         taken = self.decision
         words = f"<p>take #{taken.take.number}: {escape(taken.rule)}</p>" if taken else ""
         return f"{front_svg(self.result)}{words}{table}"
@@ -150,12 +148,26 @@ class Study:
         return decide(self.result)
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Returns the trials as a table, with the columns of `trials.csv`."""
+        """Returns the trials as a table, with the columns of `trials.csv`.
+
+        Raises:
+            OptionalDependencyError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise OptionalDependencyError(
+                "DataFrames need pandas, which is not installed: pip install '.[tables]' in the "
+                "project's folder, or read `trials.csv` of the study"
+            ) from error
         from dse.search import trial_table
 
         found = self.result
-        names = [name for name, _ in found.records[0].parameters] if found.records else []
-        return trial_table(found.records, names, kind=found.kind)
+        names = [parameter.name for parameter in found.parameters]
+        frame = pd.DataFrame(trial_table(found.records, names, kind=found.kind))
+        # A column without any value would have no type of its own.
+        unknown = [name for name in frame if frame[name].isna().all()]
+        return frame.astype(dict.fromkeys(unknown, "float64"))
 
     def report(self, out: str | PathLike[str] | None = None) -> Path:
         """Writes the page; returns its path.

@@ -1,13 +1,17 @@
-"""Completion of names in shells: built-in files, programs and kernels.
+"""Completion of names in shells: built-in files, programs, kernels, candidates of a study.
 
 Nothing here imports what takes long to import, since shells wait for the answer.
 """
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 from dse._catalog import DocumentKind, find_document, list_documents
+from dse._reading import read_text
 from dse.errors import DseError
 
 if TYPE_CHECKING:
@@ -63,9 +67,36 @@ def listed(complete_one: Completer) -> Completer:
     return complete
 
 
+#: Characters of file names and numbers, which mean nothing to any shell.
+_UNQUOTED = re.compile(r"[^\w .,+-]")
+
 models = builtin(DocumentKind.MODEL)
 platforms = builtin(DocumentKind.PLATFORM)
 spaces = builtin(DocumentKind.SEARCH_SPACE)
+
+
+def candidates(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+    """Completes the numbers on the front of the study that is named, with what they differ in."""
+    # After an option without its value, words in front of it are not yet assigned.
+    folder = ctx.params.get("study_dir") or next(iter(ctx.args), None)
+    if folder is None:
+        return []
+    try:
+        rows = list(csv.DictReader(read_text(Path(folder) / "pareto.csv").splitlines()))
+    except (DseError, csv.Error):
+        return []
+    # The parameters stand between what the row is and what was found for it.
+    columns = list(rows[0]) if rows else []
+    first, last = "equal_configurations", "throughput_samples_per_s"
+    varied = []
+    if {first, last} <= set(columns):
+        chosen = columns[columns.index(first) + 1 : columns.index(last)]
+        varied = [name for name in chosen if len({row[name] for row in rows}) > 1]
+    return [
+        (row["number"], _UNQUOTED.sub("", ", ".join(f"{name} {row[name]}" for name in varied)))
+        for row in rows
+        if (row.get("number") or "").isdecimal() and row["number"].startswith(incomplete)
+    ]
 
 
 def links(ctx: Any, incomplete: str) -> list[str]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Optional packages: the extra that installs them, empty where none can, and what needs them.
 OPTIONAL = {
+    "pandas": ("tables", "Study.to_dataframe (Python)"),
+    "pyarrow": ("tables", "tables in Parquet, and trials.parquet of studies"),
     "torch": ("validate", "calibrate, validate, replay, trace capture, run --sampler gp"),
     "ray": ("ray", "run --executor ray"),
     "psycopg": ("postgresql", "run --storage postgresql://…"),

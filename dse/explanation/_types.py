@@ -96,7 +96,7 @@ class RankExplanation:
         collective_s: All transfer, hidden or not.
         waited_for: Whom its collectives waited for, most often first.
         movable_s: Its work that could be on other ranks, such as lookups and updates of tables.
-        gain_without_movable_s: How much shorter the iteration were without that work on this
+        gain_without_movable_s: How much shorter the iteration would be without that work on this
             rank, collectives lasting as long as before.
     """
 
@@ -142,7 +142,7 @@ class Imbalance:
         most_s: Its work.
         mean_s: Mean over ranks.
         excess: The most over the mean, less one.
-        gain_if_even_s: How much shorter the iteration were if all ranks had the mean of each
+        gain_if_even_s: How much shorter the iteration would be if all ranks had the mean of each
             task, collectives lasting as long as before.
     """
 

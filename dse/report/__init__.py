@@ -10,17 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dse.report._metrics import front_table
     from dse.report._perfetto import write_timeline
     from dse.report.page import ReportView, build_view, render_report, write_report
 
-__all__ = ["ReportView", "build_view", "render_report", "write_report", "write_timeline"]
+__all__ = [
+    "ReportView",
+    "build_view",
+    "front_table",
+    "render_report",
+    "write_report",
+    "write_timeline",
+]
+
+_HOMES = {"front_table": "_metrics", "write_timeline": "_perfetto"}
 
 
 def __getattr__(name: str) -> object:
     """Imports a public name when it is first used."""
     if name in __all__:
-        home = "_perfetto" if name == "write_timeline" else "page"
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'page')}"), name)
     raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
 
 

@@ -39,6 +39,23 @@ def metric_formats(study: StudyResult) -> dict[str, Metric]:
     return formats
 
 
+def front_table(study: StudyResult) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Returns headings and rows of the front: objectives, and what was chosen among several."""
+    chosen = [one.name for one in study.parameters if len(set(one.choices)) > 1]
+    metrics = [metric_formats(study)[objective.metric] for objective in study.objectives]
+    heads = (
+        "#",
+        *(metric.title_with_unit for metric in metrics),
+        *(name.replace("_", " ").capitalize() for name in chosen),
+    )
+    rows = []
+    for record in study.front:
+        given, values = dict(record.parameters), zip(metrics, record.values, strict=True)
+        figures = [metric.text(value) for metric, value in values]
+        rows.append((f"{record.number}", *figures, *(f"{given[name]}" for name in chosen)))
+    return heads, tuple(rows)
+
+
 def with_number(metric: Metric, number: int | None, value: float) -> str:
     """Formats a value with the number of its candidate; None stands for no candidate."""
     return UNKNOWN if number is None else f"{metric.text(value)} (#{number})"

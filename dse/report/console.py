@@ -236,7 +236,14 @@ def duration(seconds: float) -> str:
 
 def interval(low_s: float, high_s: float) -> str:
     """Formats the two ends of an interval of durations."""
-    return f"{duration(low_s)} – {duration(high_s)}"
+    return span(duration(low_s), duration(high_s))
+
+
+def span(low: str, high: str) -> str:
+    """Joins two quantities; a unit that both have is written once: `6.393–8.534 ms`."""
+    number, _, unit = low.partition(" ")
+    alike = unit and high.partition(" ")[2] == unit
+    return f"{number}–{high}" if alike else f"{low} – {high}"
 
 
 def gib(size_bytes: float) -> str:

@@ -5,8 +5,8 @@
     study.yaml      inputs with their digests, settings, versions
     run.lock        which run is writing; only while one is
     journal.log     Optuna journal of finished trials; what --resume reads
-    trials.parquet  one row a configuration
-    trials.csv      the same
+    trials.csv      one row a configuration
+    trials.parquet  the same; only where pyarrow is installed
     pareto.csv      the front, one row an outcome, best first in the leading objective
     report.html     one self-contained page
     failures.txt    configurations that failed, with tracebacks; only where some did
@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-import io
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
 from dse._reading import is_file, shown_path
 from dse.errors import StudyError
 from dse.search._header import StudyHeader, header_to_yaml, load_header
-from dse.search._tables import csv_text, trial_table
+from dse.search._tables import csv_text, parquet_bytes, trial_table
 from dse.search._validation import read_validation, validation_to_json
 from dse.search.analyse._outcomes import front_outcomes
 from dse.search.execute import failures_text
@@ -78,6 +77,11 @@ class StudyDirectory:
         return self.root / "trials.csv"
 
     @property
+    def parquet(self) -> Path:
+        """Path of `trials.parquet`."""
+        return self.root / "trials.parquet"
+
+    @property
     def validation(self) -> Path:
         """Path of `validation.json`."""
         return self.root / "validation.json"
@@ -89,7 +93,7 @@ class StudyDirectory:
 
     def remove_leftovers(self) -> None:
         """Removes files that a killed run had not finished writing, where that is possible."""
-        whole = (self.header, self.trials, self.root / "trials.parquet", self.pareto)
+        whole = (self.header, self.trials, self.parquet, self.pareto)
         names = [path.name for path in (*whole, self.report, self.validation, self.failures)]
         unfinished = [self.root.glob(f".{name}.????????") for name in names]
         unfinished.append((self.root / "plans").glob(".[0-9]*.json.????????"))
@@ -152,9 +156,12 @@ class StudyDirectory:
         names = [parameter.name for parameter in parameters]
         trials = trial_table(study.records, names, kind=study.kind)
         write_atomically(self.trials, csv_text(trials))
-        parquet = io.BytesIO()
-        trials.to_parquet(parquet, index=False)
-        write_atomically(self.root / "trials.parquet", parquet.getvalue())
+        parquet = parquet_bytes(trials)
+        if parquet is None:
+            # An older one would say something else than `trials.csv`.
+            self.parquet.unlink(missing_ok=True)
+        else:
+            write_atomically(self.parquet, parquet)
         front = trial_table(
             [
                 replace(outcome.record, equal_count=outcome.equal)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import io
+import math
+from typing import TYPE_CHECKING, Any
 
 from dse.workload import workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
+    from collections.abc import Mapping, Sequence
 
     from dse.search._records import TrialRecord
+
+    #: Values by the name of the column, a row of the table at each index.
+    Columns = Mapping[str, Sequence[object]]
 
 _BREAKDOWN = ("compute_s", "exposed_communication_s", "host_s", "idle_s")
 #: What spreadsheets take for the beginning of a formula, some after a blank.
@@ -23,8 +27,8 @@ def trial_table(
     names: Sequence[str],
     *,
     kind: str = "dlrm",
-) -> pd.DataFrame:
-    """Returns records as a table.
+) -> dict[str, list[object]]:
+    """Returns records as a table: the values of each column by its name.
 
     Columns: `number`, `status`, `on_front`, `equal_configurations` (others of the space with the
     same outcome), one per outer parameter, one per metric, mean over ranks (of a transformer:
@@ -33,47 +37,57 @@ def trial_table(
     (`connected_by`; empty inside one), `reason`; of a model also `iteration_time_p5_s` and
     `_p95_s` and the memory of the fullest rank; of a recommendation model `lower_bound_s` and
     `plan_gap` (of the front only) and `planner`.
-    Cells of what was not evaluated are empty.
+    Values of what was not evaluated are None.
 
     Args:
         records: Trials in the order of the rows.
         names: Outer parameters in the order of their columns.
         kind: What kind of workload the study is of.
     """
-    import pandas as pd
-
-    columns = _columns(names, kind)
-    frame = pd.DataFrame([_row(record, names) for record in records], columns=columns)
-    for name in {"lower_bound_s", "plan_gap"} & set(columns):
-        # A column without any value would have no type of its own.
-        frame[name] = frame[name].astype("float64")
-    for name in names:
-        types = {type(value) for value in frame[name]}
-        if types == {int}:
-            frame[name] = frame[name].astype("int64")
-        elif types <= {str}:
-            frame[name] = frame[name].astype("string")
-    return frame
+    rows = [_row(record, names) for record in records]
+    return {name: [row.get(name) for row in rows] for name in _columns(names, kind)}
 
 
-def csv_text(frame: pd.DataFrame) -> str:
+def csv_text(table: Columns) -> str:
     """Returns a table as CSV that a spreadsheet does not take for formulas.
 
     Text that begins like one (`=`, `+`, `-`, `@`, a tabulator or a line end; names come from files
     of others) gets an apostrophe in front. Numbers, and the Parquet file, stay as they are.
     """
-    import pandas as pd
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_plain_cell, table))
+    writer.writerows(map(_plain_cell, row) for row in zip(*table.values(), strict=True))
+    return text.getvalue()
 
-    safe = frame.rename(columns=_plain_cell)
-    for name in safe.columns:
-        if not pd.api.types.is_numeric_dtype(safe[name].dtype):
-            safe[name] = safe[name].map(_plain_cell, na_action="ignore")
-    return str(safe.to_csv(index=False, lineterminator="\n"))
+
+def parquet_bytes(table: Columns) -> bytes | None:
+    """Returns a table as a Parquet file; None where pyarrow is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        return None
+    file = io.BytesIO()
+    pq.write_table(pa.table({name: _arrow(values) for name, values in table.items()}), file)
+    return file.getvalue()
+
+
+def _arrow(values: Sequence[object]) -> Any:
+    """Returns a column of Arrow; numbers where nothing is known, text where kinds differ."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float}:
+        return pa.array(values, pa.int64() if kinds == {int} else pa.float64(), from_pandas=True)
+    if len(kinds) > 1:
+        values = [None if value is None else str(value) for value in values]
+    return pa.array(values)
 
 
 def _plain_cell(value: object) -> object:
     if not isinstance(value, str):
-        return value
+        return None if isinstance(value, float) and math.isnan(value) else value
     # Only line feeds are quoted; the other end of a line would begin a row of its own.
     text = value.replace("\r\n", "\n").replace("\r", "\n")
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -178,13 +178,14 @@ class Prediction:
         cost, price = self.cost_usd_per_billion, self.price_usd_per_hour
         used, usable = self.peak_memory_bytes / _GIB, self.usable_memory_bytes / _GIB
         rate = f"{self.throughput_samples_per_s:,.0f} samples/s" if known else ""
+        rented = f", {self.rented}" if self.rented else ""
         fields = (
             ("program", f"{self.program}, a lower bound" if self.is_bound else self.program),
             ("iteration time", f"{1e3 * self.iteration_time_s:.4g} ms"),
-            ("90 % interval", f"{low:.4g} to {high:.4g} ms" if interval else ""),
+            ("90 % interval", f"{low:.4g}–{high:.4g} ms" if interval else ""),
             ("throughput", rate),
             ("bound by", self.bound_text),
-            ("price", "" if price is None else f"{price:,.2f} USD/h {self.rented}".strip()),
+            ("price", "" if price is None else f"{price:,.2f} USD/h{rented}"),
             ("cost", "" if cost is None else f"{cost:.3g} USD per billion {self.counts}"),
             ("memory", f"{used:.1f} of {usable:.1f} GiB" if self.memory else ""),
             ("feasible", "yes" if self.feasible else f"no: {self.infeasible_reason}"),

@@ -115,6 +115,34 @@ def test_names_are_completed(shell, words, expected):
     assert expected in found
 
 
+FRONT = """\
+number,status,equal_configurations,platform,world_size,throughput_samples_per_s
+14,feasible,0,b200_sxm,8,2e6
+7,feasible,1,`touch x`;,8,1e6
+"""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(("begun", "offered"), [("", ["14", "7"]), ("1", ["14"]), ("9", [])])
+def test_candidates_of_a_study_are_completed_with_what_they_differ_in(
+    shell, begun, offered, tmp_path
+):
+    (tmp_path / "pareto.csv").write_text(FRONT)
+    words = ["dse", "export", str(tmp_path), "--candidate", begun]
+    found = complete(shell, words, _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert [number for number in ("14", "7") if number in found] == offered
+    if offered and shell != "bash":
+        assert "platform b200_sxm" in found
+        assert "world_size" not in found
+    # Text of files never runs in a shell.
+    assert "`" not in found
+
+
+def test_a_folder_without_a_front_has_no_candidates(tmp_path):
+    words = ["dse", "export", str(tmp_path), "--candidate", ""]
+    assert complete("bash", words).strip() == ""
+
+
 def test_fixed_names_are_those_of_the_library():
     kinds = workload_kinds()
     built_in = [kinds[kind] for kind in ("dlrm", "transformer")]

@@ -215,7 +215,8 @@ def test_a_terminal_without_special_characters_is_a_warning(encoding):
 
 
 def test_everything_installed(findings):
-    optional = ("torch", "ray", "psycopg", "pymysql", "torchrec", "fbgemm-gpu-cpu")
+    tables = ("pandas", "pyarrow")
+    optional = (*tables, "torch", "ray", "psycopg", "pymysql", "torchrec", "fbgemm-gpu-cpu")
     found = findings(CORE | dict.fromkeys(optional, "2.13.0"))
     packages = {one.subject: one.status for one in found.values() if one.topic is Topic.PACKAGES}
     assert set(packages) >= {"dse", *CORE, *optional}

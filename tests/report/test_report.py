@@ -7,14 +7,16 @@ from html.parser import HTMLParser
 import io
 import json
 import re
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from dse.errors import OptionalDependencyError
 from dse.report import build_view, render_report, write_report
-from dse.report.page._payload import column
+from dse.report.page._payload import column, packed
 from dse.report.terminal import PredictionView, RankingRow, print_prediction, print_ranking
 from dse.report.terminal.studies import print_study
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
@@ -291,3 +293,14 @@ def test_terminal_ranking_marks_ties_and_what_does_not_fit():
     assert "tie with the best" in text
     assert "does not fit" in text
     assert "too large" in text
+
+
+def test_the_page_draws_with_the_script_that_was_built_in(study, tmp_path, monkeypatch):
+    module = sys.modules[render_report.__module__]
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "_html.py"))
+    monkeypatch.setattr(module, "_packed_plotly", module._packed_plotly.__wrapped__)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(OptionalDependencyError, match="pip install -e"):
+        render_report(study)
+    (tmp_path / "plotly.min.js").write_text("draw()")
+    assert packed("draw()") in render_report(study)

@@ -116,7 +116,7 @@ def _driver():
     try:
         import psycopg
     except ImportError:
-        raise NoPostgresError("psycopg is not installed: pip install 'dse[postgresql]'") from None
+        raise NoPostgresError("psycopg is not installed: pip install '.[postgresql]'") from None
     return psycopg
 
 

@@ -34,7 +34,7 @@ needs_proc = pytest.mark.skipif(
 )
 
 needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'dse[ray]'"
+    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install '.[ray]'"
 )
 
 #: How long anything that should happen may take.

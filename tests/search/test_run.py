@@ -221,7 +221,7 @@ def test_wrong_settings_are_refused(small_space, tmp_path):
 
 def test_the_gp_sampler_needs_torch(small_space, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(OptionalDependencyError, match=r"dse\[validate\]"):
+    with pytest.raises(OptionalDependencyError, match=r"'\.\[validate\]'"):
         run(small_space, RunOptions(out=tmp_path / "gp", sampler=SamplerName.GP))
 
 

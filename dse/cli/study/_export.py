@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dse.cli._complete import EXPORT_FORMATS, names
+from dse.cli._complete import EXPORT_FORMATS, candidates, names
 from dse.cli._options import ForceOption, StudyArgument, new_file
 from dse.errors import ConfigError
 
@@ -23,6 +23,7 @@ def export_command(
         typer.Option(
             "--candidate",
             metavar="NUMBER",
+            autocompletion=candidates,
             help="Number of the configuration.",
         ),
     ],

@@ -40,10 +40,10 @@ class ModelRecipe:
         top_mlp: Output widths of the top MLP's layers, the output layer included.
         interaction: The interaction layer; None for `dot` where all tables (and the bottom MLP)
             are equally wide, else `concat`.
-        dim: Columns of tables that do not say theirs; None if all do.
-        pooling: Mean lookups a sample of tables that do not say theirs.
-        alpha: Zipf exponent of tables that do not say theirs; 0 is uniform.
-        data_type: Storage type of tables that do not say theirs.
+        dim: Columns of tables that give none; None if all do.
+        pooling: Mean lookups a sample of tables that give none.
+        alpha: Zipf exponent of tables that give none; 0 is uniform.
+        data_type: Storage type of tables that give none.
         precision: Default arithmetic.
         dense_optimizer: Update rule of the dense part.
         sparse_optimizer: Update rule of the tables.

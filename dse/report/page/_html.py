@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse._files import write_atomically
+from dse._reading import read_text
+from dse.errors import ConfigError, OptionalDependencyError
 from dse.report.page._payload import packed, packed_document, view_document
 from dse.report.page._view import build_view
 from dse.workload import program_label
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dse.search import StudyResult
 
 
@@ -58,6 +59,20 @@ def render_report(study: StudyResult) -> str:
 @cache
 def _packed_plotly() -> str:
     """Returns the script of Plotly; a third of the page's bytes instead of nearly all."""
-    from plotly.offline import get_plotlyjs
+    try:
+        # The build puts it here; a checkout that is not installed has none.
+        script = read_text(Path(__file__).with_name("plotly.min.js"))
+    except ConfigError:
+        script = _plotly_of_package()
+    return packed(script)
 
-    return packed(get_plotlyjs())
+
+def _plotly_of_package() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise OptionalDependencyError(
+            "this checkout of dse is not installed, so its pages lack the script that draws: "
+            "pip install -e . in the project's folder"
+        ) from error
+    return str(get_plotlyjs())

@@ -264,8 +264,8 @@ def _chosen_ranks(
     median, fastest = others[(len(others) - 1) // 2], others[-1]
     return (
         [(slowest, "slowest"), (median, "median"), (fastest, "fastest")],
-        f"Of {count} {place}s the one that computes longest, a median one, and the one that "
-        "computes shortest.",
+        f"Three of {count} {place}s: the one that computes longest, a median one, and the one "
+        "that computes shortest.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.report.console import Table, facts, figures, line, plural, size
+from dse.report.console import Table, facts, figures, line, plural, size, span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,14 +22,13 @@ def print_collective(table: CollectiveTable, console: Console) -> None:
     (point,) = table.points
     where = f"{plural(point.ranks, 'rank')} of {table.platform}"
     line(console, f"{point.op.value}, {size(point.size_bytes)}, {where}", "bold")
+    times = span(_us(point.low_s), _us(point.high_s))
+    rates = span(
+        _gb(point.low_bus_bandwidth_bytes_per_s), _gb(point.high_bus_bandwidth_bytes_per_s)
+    )
     rows = [
-        ("expected time", f"{_us(point.time_s)} (90 %: {_us(point.low_s)} – {_us(point.high_s)})"),
-        (
-            "bus bandwidth",
-            f"{_gb(point.bus_bandwidth_bytes_per_s)} (90 %: "
-            f"{_gb(point.low_bus_bandwidth_bytes_per_s)} – "
-            f"{_gb(point.high_bus_bandwidth_bytes_per_s)})",
-        ),
+        ("expected time", f"{_us(point.time_s)} (90 % interval {times})"),
+        ("bus bandwidth", f"{_gb(point.bus_bandwidth_bytes_per_s)} (90 % interval {rates})"),
         ("algorithm bandwidth", _gb(point.algorithm_bandwidth_bytes_per_s)),
         ("decided", _decided(point)),
         (f"inside, {table.link}", str(point.inside)),

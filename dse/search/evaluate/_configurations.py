@@ -268,7 +268,7 @@ class ConfigurationEvaluator(Evaluator):
             configuration=self.configuration(job, parameters),
             prediction=predict_job(job, quote),
         )
-        return judged(record, self.space)
+        return judged(record, self.space, self.workload)
 
     def _planned(self, job: Job) -> Job:
         """Returns a job with its plan; equal jobs are searched once."""
@@ -423,9 +423,10 @@ class ConfigurationEvaluator(Evaluator):
             price_usd_per_hour=math.nan if quote is None else quote.usd_per_hour,
         )
         for constraint in space.constraints:
-            value = metric(constraint.metric).of(known)
+            limited = metric(constraint.metric)
+            value = limited.of(known)
             if constraint.violation(value) > 0:
-                return constraint.reason(value)
+                return constraint.reason(value, limited)
         return ""
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from dse.workload import Metric, ParameterValue, Workload
 
 
-def judged(record: TrialRecord, space: SearchSpace) -> TrialRecord:
+def judged(
+    record: TrialRecord, space: SearchSpace, workload: Workload | type[Workload]
+) -> TrialRecord:
     """Returns an evaluated record with its objective values, its status and the reason for it.
 
     A constraint on a metric that is not known is broken.
@@ -25,13 +27,14 @@ def judged(record: TrialRecord, space: SearchSpace) -> TrialRecord:
     Args:
         record: A record with a prediction.
         space: Objectives and constraints.
+        workload: Knows the metrics.
     """
     values, prediction = record.metrics, record.prediction
     reasons = []
     if prediction is not None and not prediction.feasible:
         reasons.append(prediction.infeasible_reason)
     reasons += [
-        constraint.reason(values[constraint.metric])
+        constraint.reason(values[constraint.metric], workload.metric(constraint.metric))
         for constraint in space.constraints
         if not constraint.violation(values[constraint.metric]) <= 0
     ]
@@ -69,7 +72,7 @@ def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> T
                 one_sided = replace(constraint, at_least=None)
         value = values.get(constraint.metric, math.nan)
         if one_sided.violation(value) > 0:
-            reasons.append(one_sided.reason(value))
+            reasons.append(one_sided.reason(value, metric))
     return replace(
         record,
         status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,

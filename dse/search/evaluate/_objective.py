@@ -113,7 +113,7 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
             configuration=configuration,
             prediction=prediction,
         )
-        return judged(record, self.space)
+        return judged(record, self.space, self.workload)
 
 
 def _prediction(

@@ -50,8 +50,8 @@ def require_ray() -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise OptionalDependencyError(
-            "--executor ray needs Ray, which is not installed: pip install 'dse[ray]', or use "
-            "--executor process"
+            "--executor ray needs Ray, which is not installed: pip install '.[ray]' in the "
+            "project's folder, or use --executor process"
         )
 
 

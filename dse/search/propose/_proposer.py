@@ -71,8 +71,8 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
         import torch  # noqa: F401
     except ImportError as error:
         raise OptionalDependencyError(
-            "the `gp` sampler needs torch, which is not installed; install `dse[validate]` or "
-            "choose the sampler `nsga2` or `tpe`"
+            "the `gp` sampler needs torch, which is not installed: pip install '.[validate]' in "
+            "the project's folder, or choose the sampler `nsga2` or `tpe`"
         ) from error
     return samplers.GPSampler(seed=seed, deterministic_objective=True)
 

@@ -26,7 +26,7 @@ from dse.search.evaluate._rent import quote_for
 from dse.search.execute._executor import check_executor, make_executor, useful_jobs
 from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
-from dse.workload import named
+from dse.workload import named, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -285,7 +285,11 @@ class _Engine:
             cost_usd_per_million_samples=cost,
             rented=rented,
         )
-        return judged(replace(record, prediction=repriced), self._machines.space)
+        return judged(
+            replace(record, prediction=repriced),
+            self._machines.space,
+            workload_kind(self._result.kind),
+        )
 
     def _quote(self, configuration: Configuration, prediction: Prediction) -> Quote | None:
         if self._context is not None:
@@ -365,4 +369,5 @@ class _KeptPlanEvaluator(Evaluator):
         record = self._records[number]
         assert record.configuration is not None
         prediction = self._inner.predict(record.configuration)
-        return judged(replace(record, prediction=prediction, lower_bound_s=None), self.space)
+        predicted = replace(record, prediction=prediction, lower_bound_s=None)
+        return judged(predicted, self.space, self._inner.workload)

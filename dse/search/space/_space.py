@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dse.machine.platforms import DerivedPlatform
     from dse.search.space._workload_blocks import ModelReference, TraceReference
     from dse.sharding import TableConstraints
-    from dse.workload import Parameter, ParameterValue
+    from dse.workload import Metric, Parameter, ParameterValue
 
 
 class SamplerName(StrEnum):
@@ -74,11 +74,22 @@ class Constraint:
         under = -math.inf if self.at_least is None else self.at_least - value
         return max(over, under)
 
-    def reason(self, value: float) -> str:
-        """Says in words how `value` breaks the limit."""
-        if self.at_most is not None and value > self.at_most:
-            return f"{self.metric} is {value:.6g}, more than the limit of {self.at_most:.6g}"
-        return f"{self.metric} is {value:.6g}, less than the limit of {self.at_least:.6g}"
+    def reason(self, value: float, metric: Metric) -> str:
+        """Says in words how `value` breaks the limit.
+
+        Args:
+            value: In SI units; NaN where it is not known.
+            metric: What is limited.
+        """
+        if math.isnan(value):
+            return f"{metric.noun}: not known, so no limit on it is met"
+        high = self.at_most is not None and value > self.at_most
+        side, limit = ("above", self.at_most) if high else ("below", self.at_least)
+        assert limit is not None
+        shown, most = (
+            f"{each * metric.scale:.6g} {metric.unit}".rstrip() for each in (value, limit)
+        )
+        return f"{metric.noun}: {shown}, {side} the limit of {most}"
 
 
 @dataclass(frozen=True, slots=True)

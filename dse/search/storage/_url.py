@@ -166,7 +166,7 @@ def database_errors(url: StorageUrl, doing: str) -> Iterator[None]:
         yield
     except (ImportError, exc.NoSuchModuleError) as error:
         missing = getattr(error, "name", None) or str(error)
-        step = f"pip install 'dse[{url.extra}]'"
+        step = f"pip install '.[{url.extra}]' in the project's folder"
         if not url.default_driver:
             step = f"install it, or leave the driver out of the URL and {step}"
         raise OptionalDependencyError(

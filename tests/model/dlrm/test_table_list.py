@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
+import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dse.config import parse_document
-from dse.errors import ConfigError
+from dse.errors import ConfigError, OptionalDependencyError
 from dse.indices import IdOrder, Uniform, Zipf
 from dse.machine import Precision
 from dse.model import (
@@ -173,6 +174,14 @@ def test_other_formats(tmp_path):
     expected = (TableEntry(1, "table_0", 100, 8), TableEntry(2, "table_1", 7))
     assert read_table_list(lines).entries == expected
     assert read_table_list(parquet).entries == expected
+
+
+def test_parquet_names_the_extra_that_reads_it(tmp_path, monkeypatch):
+    path = tmp_path / "tables.parquet"
+    pq.write_table(pa.table({"hash_size": [100]}), path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(OptionalDependencyError, match=r"'\.\[tables\]'"):
+        read_table_list(path)
 
 
 def test_a_model_of_a_list(read, tmp_path):

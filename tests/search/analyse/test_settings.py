@@ -47,7 +47,7 @@ def test_the_answer_names_what_was_searched_and_nothing_else():
 
 
 def test_reasons_that_differ_in_figures_only_are_one_group():
-    reasons = [f"free is {value}, less than the limit of 0.05" for value in (0.0464, 0.03, 4e-05)]
+    reasons = [f"free: {value} %, below the limit of 5 %" for value in (0.0464, 0.03, 4e-05)]
     records = [
         replace(trial(number, 1e6, 0.1), reason=text) for number, text in enumerate(reasons)
     ]

@@ -23,7 +23,7 @@ from tests.conftest import SMALL_SPACE
 from tests.search.traces import write_job
 
 needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'dse[ray]'"
+    importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install '.[ray]'"
 )
 EXECUTORS = ["serial", "process", pytest.param("ray", marks=[needs_ray, pytest.mark.slow])]
 

@@ -25,7 +25,7 @@ def test_without_ray_the_error_names_the_extra(small_space, tmp_path, monkeypatc
 
 
 def test_an_address_where_nobody_is_leaves_no_study(small_space, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'dse[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -43,7 +43,7 @@ def test_an_address_where_nobody_is_leaves_no_study(small_space, tmp_path):
 
 @pytest.fixture(scope="module")
 def local_ray():
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'dse[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     # Workers have to find this module by its name.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])

@@ -14,7 +14,7 @@ from dse.search.space import (
     list_spaces,
     load_space,
 )
-from dse.workload import load_workload
+from dse.workload import load_workload, workload_kind
 from tests.conftest import SMALL_SPACE
 
 
@@ -104,9 +104,21 @@ def test_violations_have_a_sign_and_words():
     assert both.violation(12.0) == 2.0
     assert both.violation(1.0) == 1.0
     assert both.violation(5.0) <= 0
-    assert "more than the limit of 10" in both.reason(12.0)
-    assert "less than the limit of 2" in both.reason(1.0)
+    price = workload_kind("dlrm").metric("price_usd_per_hour")
+    assert both.reason(12.0, price) == "price: 12 USD/h, above the limit of 10 USD/h"
+    assert both.reason(1.0, price) == "price: 1 USD/h, below the limit of 2 USD/h"
     assert math.isnan(both.violation(math.nan))
+    assert "not known" in both.reason(math.nan, price)
+
+
+def test_broken_limits_are_told_in_the_units_that_people_see():
+    left = workload_kind("dlrm").metric("memory_headroom_fraction")
+    limit = Constraint(left.name, None, 0.05)
+    assert limit.reason(0.0324, left) == "memory left: 3.24 %, below the limit of 5 %"
+    devices = workload_kind("dlrm").metric("world_size")
+    assert Constraint(devices.name, 8.0, None).reason(16.0, devices) == (
+        "devices: 16, above the limit of 8"
+    )
 
 
 def test_unknown_space():

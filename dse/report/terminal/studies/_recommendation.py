@@ -19,6 +19,7 @@ from dse.report.console import (
     line,
     percent,
     probability,
+    span,
     texts,
 )
 from dse.search.recommend import (
@@ -101,13 +102,13 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
     prediction, batch = solved.prediction, solved.option.global_batch_size
     cost, samples = prediction.cost_usd_per_billion, samples_of(found.goal)
     memory = f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
+    ends = (prediction.iteration_time_p95_s, prediction.iteration_time_p5_s)
     return [
         *([("program", program_label(found.program))] if found.program else []),
         (
             "throughput",
             f"{_rate(found, solved.throughput_per_s)} (90 % interval "
-            f"{_rate(found, batch / prediction.iteration_time_p95_s)} – "
-            f"{_rate(found, batch / prediction.iteration_time_p5_s)}), "
+            f"{span(*(_rate(found, batch / end_s) for end_s in ends))}), "
             f"an iteration of {duration(prediction.iteration_time_s)}",
         ),
         (

@@ -162,7 +162,7 @@ _HUGECTR_HYBRID = DlrmRuntime(
 _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
-        description="A loop with nothing but the kernels of the model; no program reaches it",
+        description="A loop that launches only the kernels of the model; no program reaches it",
         replicates=True,
         origin="Assumed: one kernel launch for each operator, everything overlaps that can",
         looks_ahead=True,

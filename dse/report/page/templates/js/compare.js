@@ -7,8 +7,10 @@ const slowestOf = (detail) => {
   const busy = computeOf(detail);
   return busy.indexOf(Math.max(...busy));
 };
-function difference(a, b) {
-  if (a === null || b === null || a === 0) return "–";
+// A share of a share would be misread, so shares differ by points.
+function difference(a, b, unit) {
+  if (a === null || b === null || (a === 0 && unit !== "%")) return "–";
+  if (unit === "%") return `${b > a ? "+" : "−"}${Math.abs(b - a).toFixed(1)} points`;
   return `${b > a ? "+" : "−"}${Math.abs(100 * (b / a - 1)).toFixed(1)} %`;
 }
 function movedTables(a, b) {
@@ -30,7 +32,7 @@ function drawSides() {
   byId("sides-head").cells[2].textContent = label(b.number);
   data.figures.figures.forEach((figure, i) => {
     const [first, second] = [a, b].map((one) => figuresOf.get(one.number)?.[i] ?? null);
-    if (first !== second) put(figure.title, show(figure, first), show(figure, second), difference(first, second));
+    if (first !== second) put(figure.title, show(figure, first), show(figure, second), difference(first, second, figure.unit));
     else if (first !== null) equal.push(`${figure.noun} ${amount(figure, first)}`);
   });
   const [left, right] = [a, b].map((one) => trialOf.get(one.number) ?? baseline);
