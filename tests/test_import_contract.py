@@ -43,7 +43,7 @@ ORDER = (
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 
 #: Only these may be imported when a module is loaded; others are imported inside functions.
-HEAVY = {"optuna", "plotly", "pandas", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
+HEAVY = {"arro3", "optuna", "plotly", "pandas", "pyarrow", "torch", "ray", "xgboost", "jinja2"}
 HEAVY |= {"fbgemm_gpu", "torchrec"}
 
 

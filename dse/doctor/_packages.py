@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Optional packages: the extra that installs them, empty where none can, and what needs them.
 OPTIONAL = {
     "pandas": ("tables", "Study.to_dataframe (Python)"),
-    "pyarrow": ("tables", "tables in Parquet, and trials.parquet of studies"),
+    "pyarrow": ("tables", "lists and measurements in Parquet"),
     "torch": ("validate", "calibrate, validate, replay, trace capture, run --sampler gp"),
     "ray": ("ray", "run --executor ray"),
     "psycopg": ("postgresql", "run --storage postgresql://…"),

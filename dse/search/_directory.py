@@ -6,7 +6,7 @@
     run.lock        which run is writing; only while one is
     journal.log     Optuna journal of finished trials; what --resume reads
     trials.csv      one row a configuration
-    trials.parquet  the same; only where pyarrow is installed
+    trials.parquet  the same
     pareto.csv      the front, one row an outcome, best first in the leading objective
     report.html     one self-contained page
     failures.txt    configurations that failed, with tracebacks; only where some did
@@ -156,12 +156,7 @@ class StudyDirectory:
         names = [parameter.name for parameter in parameters]
         trials = trial_table(study.records, names, kind=study.kind)
         write_atomically(self.trials, csv_text(trials))
-        parquet = parquet_bytes(trials)
-        if parquet is None:
-            # An older one would say something else than `trials.csv`.
-            self.parquet.unlink(missing_ok=True)
-        else:
-            write_atomically(self.parquet, parquet)
+        write_atomically(self.parquet, parquet_bytes(trials))
         front = trial_table(
             [
                 replace(outcome.record, equal_count=outcome.equal)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dse.workload import workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from arro3.core import Array
 
     from dse.search._records import TrialRecord
 
@@ -61,28 +63,30 @@ def csv_text(table: Columns) -> str:
     return text.getvalue()
 
 
-def parquet_bytes(table: Columns) -> bytes | None:
-    """Returns a table as a Parquet file; None where pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        return None
+def parquet_bytes(table: Columns) -> bytes:
+    """Returns a table as a Parquet file."""
+    from arro3.core import Table
+    from arro3.io import write_parquet
+
     file = io.BytesIO()
-    pq.write_table(pa.table({name: _arrow(values) for name, values in table.items()}), file)
+    write_parquet(Table.from_pydict({name: _arrow(table[name]) for name in table}), file)
     return file.getvalue()
 
 
-def _arrow(values: Sequence[object]) -> Any:
+def _arrow(values: Sequence[object]) -> Array:
     """Returns a column of Arrow; numbers where nothing is known, text where kinds differ."""
-    import pyarrow as pa
+    from arro3.core import Array, DataType
 
-    kinds = {type(value) for value in values if value is not None}
+    known = [None if value is None or value != value else value for value in values]
+    kinds = {type(value) for value in known if value is not None}
+    if kinds == {bool}:
+        return Array(known, DataType.bool())
+    if kinds == {int}:
+        return Array(known, DataType.int64())
     if kinds <= {int, float}:
-        return pa.array(values, pa.int64() if kinds == {int} else pa.float64(), from_pandas=True)
-    if len(kinds) > 1:
-        values = [None if value is None else str(value) for value in values]
-    return pa.array(values)
+        return Array(known, DataType.float64())
+    texts = [None if value is None else str(value) for value in known]
+    return Array(texts, DataType.string())
 
 
 def _plain_cell(value: object) -> object:
