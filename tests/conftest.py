@@ -65,6 +65,20 @@ def commands_made_once():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk():
+    """Studies flush each trial to the disk; no test pulls the plug."""
+    with patch("os.fsync", lambda handle: None):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_are_forked_ready():
+    """Workers of studies find read what all of them read, whichever test starts the first."""
+    with patch("dse.search.execute._process.PRELOADED", ["tests.search.warm"]):
+        yield
+
+
 def make_device(**changes: object) -> DeviceSpec:
     device = DeviceSpec(
         name="test device",

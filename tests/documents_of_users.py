@@ -14,8 +14,10 @@ A remark below a block says what it is to a test, and is invisible on the page:
 
 from __future__ import annotations
 
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -24,12 +26,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 from unittest.mock import patch
+import warnings
 
 from tests.cli.running import dse
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 #: Longest command, on a machine that does other things.
@@ -134,18 +137,12 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
+    if block.language == "python":
+        return _run_python(block, folder)
     commands = _commands(block)
-    if (
-        block.language != "python"
-        and "exit" not in block.remarks
-        and all(map(_is_light, commands))
-    ):
+    if "exit" not in block.remarks and all(map(_is_light, commands)):
         return "".join(_run_here(command, folder) for command in commands)
-    command = (
-        [sys.executable, "-c", block.text]
-        if block.language == "python"
-        else ["bash", "-euo", "pipefail", "-c", "\n".join(commands)]
-    )
+    command = ["bash", "-euo", "pipefail", "-c", "\n".join(commands)]
     allowed = [int(code) for code in block.remarks.get("exit", "0").split(",")]
     for _ in range(int(block.remarks.get("again", "1"))):
         done = subprocess.run(
@@ -162,6 +159,24 @@ def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
     raise AssertionError(
         f"line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     )
+
+
+def _run_python(block: Block, folder: Path) -> str:
+    """Runs a script with nothing of the scripts before it but the modules that they imported."""
+    shown = io.StringIO()
+    code = compile(block.text, f"line {block.line}", "exec")
+    with chdir(folder), redirect_stdout(shown), redirect_stderr(shown), others_may_warn():
+        exec(code, {"__name__": "__main__"})
+    return shown.getvalue()
+
+
+@contextmanager
+def others_may_warn() -> Iterator[None]:
+    """Leaves out the warnings of other packages; ours stay errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", module=r"dse(\.|$)")
+        yield
 
 
 def _commands(block: Block) -> list[str]:
@@ -183,7 +198,7 @@ def _is_light(command: str) -> bool:
 
 
 def _run_here(command: str, folder: Path) -> str:
-    with patch.dict(os.environ, {"COLUMNS": "100"}):
+    with patch.dict(os.environ, {"COLUMNS": "100"}), others_may_warn():
         done = dse(*shlex.split(command, comments=True)[1:], cwd=folder)
     assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import runpy
 import sys
@@ -12,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 import yaml
 
+import dse as package
 from dse.cli._app import app
 from dse.model import ModelRecipe, compose_model, load_dlrm, read_table_list
 from dse.search.space import load_space
-from tests.cli.running import answer
+from tests.cli.running import answer, dse
 from tests.conftest import ROOT
-from tests.documents_of_users import run_page
+from tests.documents_of_users import blocks_of, missing_line, others_may_warn, run_page
 
 EXAMPLES = ROOT / "examples"
 SPACES = [*sorted(EXAMPLES.rglob("*space.yaml")), EXAMPLES / "cpu_sharding.yaml"]
@@ -66,9 +68,7 @@ def test_spaces_run_with_one_trial(path, tmp_path):
     # Without the local search of hundreds of tables, and the bounds of all configurations.
     content = yaml.safe_load(path.read_text())
     content["search"] = {**content.get("search", {}), "improvement_rounds": 0}
-    quicker = tmp_path / "space.yaml"
-    quicker.write_text(yaml.safe_dump(content))
-    run_one_trial(quicker, "--sampler", "random", "--out", tmp_path / "out")
+    run_one_trial(written(tmp_path, content), "--sampler", "random", "--out", tmp_path / "out")
     assert (tmp_path / "out" / "report.html").is_file()
 
 
@@ -82,7 +82,7 @@ def run_program(path, *arguments, capsys, monkeypatch):
     """Runs a program in this process; returns what it prints."""
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])
     monkeypatch.chdir(ROOT)
-    with contextlib.suppress(SystemExit):
+    with contextlib.suppress(SystemExit), others_may_warn():
         runpy.run_path(str(path), run_name="__main__")
     return capsys.readouterr().out
 
@@ -120,7 +120,8 @@ def test_the_tables_of_criteo_are_those_of_the_built_in_model(tmp_path):
 @pytest.mark.slow
 def test_the_page_of_criteo(tmp_path):
     (tmp_path / "examples").symlink_to(EXAMPLES)
-    assert run_page(EXAMPLES / "criteo/README.md", tmp_path) == []
+    page = EXAMPLES / "criteo/README.md"
+    assert run_page(page, tmp_path, lambda block: "dse run" not in block.text) == []
     made = answer("model", "show", tmp_path / "results/criteo.yaml")
     built_in = answer("model", "show", "dlrm_dcnv2")
     for document in (made, built_in):
@@ -129,7 +130,51 @@ def test_the_page_of_criteo(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_front_of_criteo_is_found_among_the_largest_batches(tmp_path):
+    # A sixth of the grid, in which all of the front lies.
+    space = yaml.safe_load((EXAMPLES / "criteo/space.yaml").read_text())
+    parameters = space["parameters"]
+    parameters |= {"global_batch_size": 131072}
+    parameters |= {"sharding_types": parameters["sharding_types"][-1:]}
+    space["search"] |= {"trials": 18}
+    done = dse("run", written(tmp_path, space), "--jobs", 2, "--out", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    shown = output_below(EXAMPLES / "criteo/README.md", "dse run")
+    assert missing_line(shown.rpartition("108 configurations")[0], done.stdout, 0.25) is None
+
+
+@pytest.mark.slow
 def test_the_page_of_856_tables(tmp_path):
-    # Its study takes a minute; two of its trials are run above.
+    # Its study takes a minute; a trial of it is run above.
     (tmp_path / "examples").symlink_to(EXAMPLES)
-    run_page(EXAMPLES / "meta_856/README.md", tmp_path, lambda block: "dse run" not in block.text)
+    page = EXAMPLES / "meta_856/README.md"
+    run_page(page, tmp_path, lambda block: block.text.startswith("python"))
+    # The network decides, so a plan of a few seconds serves.
+    job = package.Job(
+        "dlrm_meta2021",
+        "h100_sxm",
+        world_size=16,
+        global_batch_size=65536,
+        network="ethernet_100g",
+        program="ideal",
+        launch="cuda_graphs",
+    )
+    predicted = job.predict(job.shard(time_limit_s=3.0).plan)
+    printed = f"throughput {predicted.throughput_samples_per_s:,.0f} samples/s"
+    assert missing_line(output_below(page, "dse predict"), printed, 0.25) is None
+
+
+def output_below(page, command):
+    """Returns what a page shows below a command."""
+    blocks = blocks_of(page)
+    return next(
+        below.text
+        for block, below in itertools.pairwise(blocks)
+        if block.text.startswith(command) and "output" in below.remarks
+    )
+
+
+def written(folder, space):
+    path = folder / "space.yaml"
+    path.write_text(yaml.safe_dump(space))
+    return path

@@ -288,9 +288,9 @@ def heading(key: str) -> str:
     return " ".join(_WRITTEN.get(word, word) for word in key.split("_"))
 
 
-def plural(count: int, noun: str, suffix: str = "s") -> str:
+def plural(count: int, noun: str) -> str:
     """Formats a count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else suffix}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def rank_names(ranks: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from dse.simulate._breakdown import (
     tasks_by_rank,
 )
 from dse.simulate._compiled import CompiledGraph
-from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies, slack_s
+from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies
 from dse.simulate._expanded import ExpandedRanks, expanded, timeline_of_copies
 from dse.simulate._schedule import schedule
 from dse.simulate._simulate import simulate
@@ -37,7 +37,6 @@ __all__ = [
     "ranks_of_tasks",
     "schedule",
     "simulate",
-    "slack_s",
     "tasks_by_rank",
     "timeline_of_copies",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.graph import collective_members, followers, predecessors, topological_order
+from dse.graph import collective_members, predecessors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,44 +147,6 @@ def path_over_copies(
             break
         task = max(waits[task], key=partial(lateness, task, copy))
     return np.array(tasks[::-1], dtype=np.int64), np.diff(ends_s[::-1], prepend=0.0)
-
-
-def slack_s(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> NDArray[np.float64]:
-    """Returns how much longer each task alone could take without moving the end.
-
-    A task that grows by more moves the end by the rest. Slacks do not add up: tasks that follow
-    each other share one.
-
-    Args:
-        timeline: What was simulated.
-        end_tasks: Tasks of which the last one is the end; all by default.
-
-    Returns:
-        Seconds; infinite for tasks that no end task waits for; shape `(tasks,)`.
-
-    Raises:
-        SimulationError: There is no such task.
-    """
-    graph = timeline.graph
-    ends = _chosen(timeline, end_tasks)
-    limit_s = np.full(graph.task_count, np.inf)
-    if not len(ends):
-        return limit_s
-    limit_s[ends] = timeline.end_s[ends].max()
-    latest_s: list[float] = limit_s.tolist()
-    lasts: list[float] = graph.duration_s.tolist()
-    waiting, members = followers(graph), collective_members(graph)
-    collective: list[int] = graph.collective.tolist()
-    # Latest start of each task, and of each collective that of its most urgent member.
-    begin_s = [np.inf] * graph.task_count
-    for task in reversed(topological_order(graph)):
-        latest_s[task] = min([latest_s[task], *(begin_s[other] for other in waiting.of(task))])
-        begin_s[task] = latest_s[task] - lasts[task]
-        if collective[task] >= 0 and task == members[collective[task]][0]:
-            urgent = min([begin_s[member] for member in members[collective[task]]])
-            for member in members[collective[task]]:
-                begin_s[member] = urgent
-    return np.maximum(0.0, np.array(latest_s) - timeline.end_s)
 
 
 def _chosen(timeline: Timeline, end_tasks: Iterable[int] | None) -> NDArray[np.int64]:

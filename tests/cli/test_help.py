@@ -217,7 +217,7 @@ def test_files_are_not_replaced_without_force(tmp_path):
 
 
 def test_a_job_that_does_not_fit_says_so_first_and_exits_1():
-    arguments = ("predict", "dlrm_jumbo", "--platform", "a100_pcie", "--world-size", 2)
+    arguments = ("predict", "dlrm_dcnv2", "--platform", "a100_pcie", "--world-size", 2)
     done = dse(*arguments, "--global-batch-size", 8192)
     assert done.returncode == 1
     assert done.stdout.startswith("does not fit: ")

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-# For the server of forks, so that no process imports them again.
+# For those that are forked, so that none imports them again.
 import jinja2  # noqa: F401
 import optuna  # noqa: F401
 import pandas  # noqa: F401
@@ -58,10 +58,21 @@ search: {sampler: nsga2, trials: 16, batch: 4, improvement_rounds: 0, planners: 
 """
 
 
-def _context():
+#: Imported once, before processes are forked.
+PRELOADED = ["tests.search.warm"]
+
+
+def forked(target, *arguments):
+    """Starts a process that finds everything imported, and read what is read once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def _pipe():
+    return multiprocessing.get_context("forkserver").Pipe(duplex=False)
 
 
 def study_run(space, options, largest_bytes, pipe):
@@ -120,13 +131,9 @@ class Command:
     """
 
     def __init__(self, messages, *arguments):
-        context = _context()
-        self._pipe, theirs = context.Pipe(duplex=False)
+        self._pipe, theirs = _pipe()
         self._messages = messages
-        self.process = context.Process(
-            target=command_run, args=([*map(str, arguments)], str(messages), theirs)
-        )
-        self.process.start()
+        self.process = forked(command_run, [*map(str, arguments)], str(messages), theirs)
         theirs.close()
 
     def wait_for_tables(self):
@@ -155,12 +162,8 @@ class Run:
     """
 
     def __init__(self, space, *, largest_bytes=None, **settings):
-        context = _context()
-        self._pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(
-            target=study_run, args=(str(space), RunOptions(**settings), largest_bytes, theirs)
-        )
-        self.process.start()
+        self._pipe, theirs = _pipe()
+        self.process = forked(study_run, str(space), RunOptions(**settings), largest_bytes, theirs)
         theirs.close()
         self.finished = []
         """Parameters of the trials that it said were finished."""

@@ -11,7 +11,7 @@ import pytest
 
 from dse.errors import SimulationError
 from dse.graph import GraphBuilder, TaskKind
-from dse.simulate import critical_path, simulate, slack_s
+from dse.simulate import critical_path, simulate
 from tests.simulate.random_graphs import graphs
 
 
@@ -44,7 +44,6 @@ def test_the_longer_branch_is_critical():
     assert path.seconds_of(TaskKind.COPY) == 5.0
     assert path.share_of(TaskKind.COMPUTE) == pytest.approx(1 / 3)
     assert path.share_of(TaskKind.COLLECTIVE) == 0.0
-    assert slack_s(timeline).tolist() == [0.0, 3.0, 0.0, 0.0, 5.0]
 
 
 def test_another_end_has_another_path():
@@ -52,8 +51,6 @@ def test_another_end_has_another_path():
     path = critical_path(timeline, [1, 4])
     assert names(timeline, path) == ["lonely"]
     assert path.length_s == 4.0
-    # `short` ends at 3 of 4; nothing of `long` or `join` matters.
-    assert slack_s(timeline, [1, 4]).tolist() == [1.0, 1.0, math.inf, math.inf, 0.0]
 
 
 def one_collective():
@@ -77,8 +74,6 @@ def test_the_path_goes_on_where_the_last_member_came_from():
     assert path.seconds.tolist() == [3.0, 2.0, 4.0]
     assert path.arrivals.tolist() == [1, 3, 4]
     assert path.seconds_of(TaskKind.COLLECTIVE) == 2.0
-    # `early` may come 2 later; rank 1 ends its transfer at 3.5 and its work at 4.5 of 9.
-    assert slack_s(timeline).tolist() == [2.0, 0.0, 0.0, 4.5, 0.0, 4.5]
 
 
 def test_members_that_come_together_stay_on_their_stream():
@@ -117,14 +112,12 @@ def test_an_empty_graph_has_an_empty_path():
     path = critical_path(timeline)
     assert path.tasks.tolist() == []
     assert path.length_s == path.share_of(TaskKind.COMPUTE) == 0.0
-    assert slack_s(timeline).tolist() == []
 
 
 @pytest.mark.parametrize("ends", [[], [5], [-1]])
 def test_end_tasks_that_are_not_there_are_refused(ends):
-    for function in (critical_path, slack_s):
-        with pytest.raises(SimulationError, match="from 0 to 4"):
-            function(branches(), ends)
+    with pytest.raises(SimulationError, match="from 0 to 4"):
+        critical_path(branches(), ends)
 
 
 @given(graphs(least=1))
@@ -154,27 +147,10 @@ def test_shortening_beside_the_path_changes_nothing(graph, data):
 
 
 @given(graphs(least=1), st.data())
-def test_what_exceeds_the_slack_moves_the_end(graph, data):
+def test_a_critical_task_that_grows_moves_the_end(graph, data):
     timeline = simulate(graph)
-    ends = None
-    if data.draw(st.booleans()):
-        every = st.integers(0, graph.task_count - 1)
-        ends = data.draw(st.lists(every, min_size=1, max_size=3))
-
-    def end_s(times):
-        return times.end_s[ends].max() if ends else times.makespan_s
-
-    slack = slack_s(timeline, ends)
-    task = data.draw(st.integers(0, graph.task_count - 1))
-    more_s = data.draw(st.floats(0, 20))
+    task = data.draw(st.sampled_from(critical_path(timeline).tasks.tolist()))
     longer = graph.duration_s.copy()
-    longer[task] += more_s
-    expected = end_s(timeline) + max(0.0, more_s - slack[task])
-    assert end_s(simulate(graph, longer)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-@given(graphs(least=1))
-def test_critical_tasks_have_no_slack(graph):
-    timeline = simulate(graph)
-    path = critical_path(timeline)
-    np.testing.assert_allclose(slack_s(timeline)[path.tasks], 0, atol=1e-9)
+    longer[task] += data.draw(st.floats(0, 20))
+    expected_s = timeline.makespan_s + longer[task] - graph.duration_s[task]
+    assert simulate(graph, longer).makespan_s == pytest.approx(expected_s, rel=1e-9, abs=1e-9)

@@ -28,7 +28,6 @@ def check_units(
     reference_s: ArrayLike,
     *,
     most_ratio: float = _MOST_RATIO,
-    least_ratio: float = _LEAST_RATIO,
     fast_share: float = 0.01,
 ) -> tuple[str, ...]:
     """Compares measured times with the shortest physically possible ones.
@@ -37,7 +36,6 @@ def check_units(
         samples: Measurements.
         reference_s: Shortest possible time of each row in seconds; shape `(points,)`.
         most_ratio: Median of measured over possible time from which on the unit is wrong.
-        least_ratio: The same downwards.
         fast_share: Share of rows that may be faster than half the possible time.
 
     Returns:
@@ -54,10 +52,10 @@ def check_units(
         raise ValueError("reference_s needs one positive, finite number for each sample")
     ratio = samples.time_s / reference
     median = float(np.median(ratio))
-    if median >= most_ratio or median <= least_ratio:
+    if median >= most_ratio or median <= _LEAST_RATIO:
         raise CalibrationError(
             f"{_file(samples)}the median of measured over shortest possible time is {median:.3g}; "
-            f"plausible is {least_ratio:g} to {most_ratio:g}; {_likely(samples, median)}"
+            f"plausible is {_LEAST_RATIO:g} to {most_ratio:g}; {_likely(samples, median)}"
         )
     fast = np.flatnonzero(ratio < _TOO_FAST)
     if not len(fast):

@@ -12,6 +12,7 @@ from functools import cached_property
 import multiprocessing
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,12 +24,25 @@ from dse.search.execute._worker import Listening, worker_main
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnProcess
+    from multiprocessing.context import (
+        ForkServerContext,
+        ForkServerProcess,
+        SpawnContext,
+        SpawnProcess,
+    )
     from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
+
+#: What all workers import.
+PRELOADED = [
+    "dse.search.execute._worker",
+    "dse.search.evaluate",
+    "dse.workload.dlrm.solver",
+    "xgboost",
+]
 
 #: Time for an idle worker to end after its pipe was closed, in seconds.
 _SHUTDOWN_TIMEOUT_S = 5.0
@@ -43,16 +57,17 @@ class _ProcessWorker(Worker):
         pipe: Connection to it.
     """
 
-    process: SpawnProcess
+    process: SpawnProcess | ForkServerProcess
     pipe: Connection
 
 
 class ProcessExecutor(PoolExecutor[_ProcessWorker]):
     """Evaluates in worker processes.
 
-    They are spawned. They import the calling script only if evaluations need something that it
-    defines; such a script has to be a file with the usual ``__main__`` guard. They end with the
-    process that started them, however that ends.
+    They start with nothing of this process; where a server can fork them, they share what it has
+    imported. They import the calling script only if evaluations need something that it defines;
+    such a script has to be a file with the usual ``__main__`` guard. They end with the process
+    that started them, however that ends.
 
     Args:
         context: What evaluations need besides the parameters; sent once to each worker.
@@ -80,12 +95,13 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         return bytes(ForkingPickler.dumps(self._context))
 
     def _start(self) -> _ProcessWorker:
-        context = multiprocessing.get_context("spawn")
+        context = _start_method()
         ours, theirs = context.Pipe()
         process = context.Process(target=worker_main, args=(theirs,), daemon=True)
         worker = _ProcessWorker(process=process, pipe=ours)
         needs_script = b"__main__" in self._content
-        with shield_children_from_interrupts(), nullcontext() if needs_script else _no_script():
+        script = nullcontext() if needs_script else _no_script()
+        with shield_children_from_interrupts(), script, _our_path():
             try:
                 process.start()
             except BaseException:
@@ -155,6 +171,39 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         for worker in idle:
             worker.process.join(_SHUTDOWN_TIMEOUT_S)
         self._end(list(self._workers))
+
+
+def _start_method() -> SpawnContext | ForkServerContext:
+    """Returns how workers start: forked from a server that has imported everything once.
+
+    The server holds nothing of this process and runs no thread, so forks of it are safe; where
+    there is none, or Apple's libraries do not survive forks, each worker imports for itself.
+    """
+    if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+@contextmanager
+def _our_path() -> Iterator[None]:
+    """Has a server that is started meanwhile import from where this process does.
+
+    It imports before it is sent this path, and would look into the working directory first.
+    """
+    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    ours = {"PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

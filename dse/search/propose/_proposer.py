@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 #: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
 _MAX_STALE = 20
 
+#: The same for Gaussian processes: each proposal takes them long, and they repeat it until they
+#: have learned something.
+_MAX_STALE_GP = 2
+
 #: Random draws of an unseen configuration before the space is enumerated.
 _MAX_DRAWS = 200
 
@@ -121,6 +125,7 @@ class Proposer(Strategy):
         #: The configuration that stands for one with the same answer.
         self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
+        self._max_stale = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
         self._next_number = 0
 
     @property
@@ -139,7 +144,7 @@ class Proposer(Strategy):
         rejections: list[Rejection] = []
         stale = 0
         while len(proposals) < count and not self.exhausted:
-            if stale >= _MAX_STALE:
+            if stale >= self._max_stale:
                 self._study.enqueue_trial(self._encode(self._draw_unseen()))
                 stale = 0
             trial = self._study.ask(self._distributions)

@@ -61,15 +61,14 @@ class MeasureLimits:
         return late or rounds >= self.max_rounds or all(map(self.converged, samples))
 
 
-def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Returns an interval that contains the true median with at least the given confidence.
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Returns an interval that contains the true median with a confidence of at least 95 %.
 
     This is the binomial interval of the order statistics (`scipy.stats.quantile_test`). It assumes
     only that the samples are independent.
 
     Args:
         samples: At least one, in any order.
-        confidence: More than 0 and less than 1.
 
     Returns:
         Lower and upper end; infinite if there are too few samples.
@@ -77,6 +76,6 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
     from scipy.stats import quantile_test
 
     test: Any = quantile_test(samples, q=statistics.median(samples), p=0.5)
-    interval = test.confidence_interval(confidence)
+    interval = test.confidence_interval(0.95)
     low, high = float(interval.low), float(interval.high)
     return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)

@@ -71,7 +71,7 @@ def test_predictions_of_two_nodes_change(tmp_path):
 
     def seconds(platform: str, ranks: int) -> float:
         job = ("--world-size", ranks, "--global-batch-size", 4096 * ranks, "--program", "ideal")
-        document = answer("predict", "dlrm_tiny", "--platform", platform, *job)
+        document = answer("predict", "dlrm_ddp", "--platform", platform, *job)
         return float(document["iteration_time_s"])
 
     own = str(tmp_path / "own.yaml")

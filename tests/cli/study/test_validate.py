@@ -46,9 +46,9 @@ def validated(folder, *arguments):
 def test_the_whole_loop_is_closed(tmp_path):
     ran = process("run", write_space(tmp_path), "--out", tmp_path / "study")
     assert ran.returncode == 0, ran.stderr
-    found = validated(tmp_path, "--top", 3, "--random", 3, "--budget", "5s")
-    assert len(found["candidates"]) == 6
-    assert found["agreement"]["pairs"] == 15
+    found = validated(tmp_path, "--top", 2, "--random", 2, "--budget", "3s")
+    assert len(found["candidates"]) == 4
+    assert found["agreement"]["pairs"] == 6
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import time
 
 import pytest
 
-from tests.cli.running import dse as dse_here
-from tests.cli.running import process as dse
+from tests.cli.running import dse, process
 from tests.conftest import ROOT
 
 pytest.importorskip("torch")
@@ -69,6 +68,7 @@ def script(tmp_path):
 
 
 def capture(out, *arguments):
+    """Captures a command, which is a process, from this one."""
     return dse("trace", "capture", "--out", out, *arguments)
 
 
@@ -115,7 +115,7 @@ def record(rank=0):
 )
 def test_recordings_and_exit_codes(monkeypatch, tmp_path, recording, code, shown, warned):
     monkeypatch.setattr("dse.trace.capture.record_command", lambda *_, **__: recording)
-    done = dse_here("trace", "capture", "--out", tmp_path, "--timeout", "9s", "--", "true")
+    done = dse("trace", "capture", "--out", tmp_path, "--timeout", "9s", "--", "true")
     assert done.returncode == code
     assert shown in done.stdout
     assert warned in done.stderr
@@ -127,7 +127,8 @@ def test_recordings_and_exit_codes(monkeypatch, tmp_path, recording, code, shown
 @pytest.mark.slow
 def test_a_script_is_captured_and_its_exit_code_passed_on(tmp_path, script):
     out = tmp_path / "out"
-    done = capture(out, "--steps", 2, "--", sys.executable, script, 20, 3)
+    recorded = ("trace", "capture", "--out", out, "--steps", 2)
+    done = process(*recorded, "--", sys.executable, script, 20, 3)
     assert done.returncode == 3
     assert "trained" in done.stdout
     assert f"rank 0: {out}/rank0.pt.trace.json.gz, 2 steps (5–6)" in done.stdout
@@ -149,7 +150,8 @@ def test_a_script_is_captured_and_its_exit_code_passed_on(tmp_path, script):
 def test_ranks_of_torchrun(tmp_path, script):
     out = tmp_path / "out"
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
-    done = capture(out, "--json", *torchrun, "--nproc-per-node", 2, script, 20, 0)
+    recorded = ("trace", "capture", "--out", out, "--json")
+    done = process(*recorded, *torchrun, "--nproc-per-node", 2, script, 20, 0)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
@@ -195,9 +197,6 @@ def test_too_few_iterations_are_an_error(tmp_path, script):
     done = capture(tmp_path / "out", "--", sys.executable, script, 5, 0)
     assert done.returncode == 2
     assert "after 5 of the 9 iterations needed (the first 1, skip 3, warm-up 2" in done.stderr
-    failed = capture(tmp_path / "other", "--", sys.executable, script, 5, 4)
-    assert failed.returncode == 4
-    assert "nothing was captured: the command ended with exit code 4" in failed.stderr
 
 
 @pytest.mark.slow
@@ -246,7 +245,7 @@ def test_the_time_ends_a_command_that_was_captured(tmp_path, script):
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_was_recorded(tmp_path, script):
     out = tmp_path / "out"
-    process = subprocess.Popen(
+    running = subprocess.Popen(
         [
             *(sys.executable, "-m", "dse", "trace", "capture", "--out", str(out)),
             *("--", sys.executable, str(script), "20", "0", "600"),
@@ -260,24 +259,23 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path, script):
     while time.monotonic() < end and not list(out.glob("*.capture.json")):
         time.sleep(0.1)
     # As a terminal does: to all processes of the command.
-    os.killpg(process.pid, signal.SIGINT)
-    shown, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    os.killpg(running.pid, signal.SIGINT)
+    shown, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
     assert "rank 0:" in shown
     assert "dse/cli" not in errors
     assert read_records(out)[0].complete
 
 
-@pytest.mark.slow
-def test_arguments_of_the_command_are_its_own(tmp_path):
+def test_arguments_of_the_command_are_its_own(tmp_path, capfd):
     code = "import sys; print(sys.argv[1:])"
-    done = capture(tmp_path / "out", sys.executable, "-c", code, "--steps", "9", "--out", "x")
-    assert "['--steps', '9', '--out', 'x']" in done.stdout
+    capture(tmp_path / "out", sys.executable, "-c", code, "--steps", "9", "--out", "x")
+    assert "['--steps', '9', '--out', 'x']" in capfd.readouterr().out
     assert not (ROOT / "x").exists()
 
 
 def test_a_wrong_time_is_refused(tmp_path):
     arguments = ("--timeout", "3 parsecs", "--", "true")
-    done = dse_here("trace", "capture", "--out", tmp_path / "out", *arguments)
+    done = dse("trace", "capture", "--out", tmp_path / "out", *arguments)
     assert done.returncode == 2
     assert "--timeout" in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
@@ -29,6 +29,7 @@ from dse.search import (
 )
 from dse.search.execute import SerialExecutor
 from dse.search.space import load_space
+from tests.conftest import THOROUGH
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job
 
@@ -141,6 +142,7 @@ def test_more_is_never_slower(path):
 
 
 @pytest.mark.slow
+@settings(max_examples=100 if THOROUGH else 10)
 @given(
     path=st.sampled_from(BANDWIDTHS),
     low=st.floats(0.3, 3).map(lambda value: round(value, 2)),
@@ -166,6 +168,7 @@ def test_more_is_never_slower_for_transformers(gpt, path):
 
 
 @pytest.mark.slow
+@settings(max_examples=100 if THOROUGH else 6)
 @given(
     path=st.sampled_from([*BANDWIDTHS[:3], "device.peak"]),
     more=st.floats(1.01, 1.6).map(lambda value: round(value, 2)),

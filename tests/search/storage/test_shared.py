@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -25,8 +22,9 @@ from dse.search.storage import _shared as shared
 from dse.search.storage._join import join_study
 from dse.search.storage._journal import Journal
 from dse.search.storage._shared import RUN_KEY, SharedStorage
-from tests.conftest import ROOT
 from tests.search.databases import PASSWORD, database_of
+from tests.search.runs import forked
+from tests.search.storage.sharing import run_and_hang, run_together
 from tests.search.storage.test_storage import choices, interrupt_after, rejected
 
 
@@ -217,8 +215,8 @@ def test_a_killed_run_loses_nothing_and_nothing_is_evaluated_twice(
 ):
     # The child claims a batch of four, finishes two and hangs in the third.
     child = hanging(small_space, url, tmp_path / "killed")
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.kill()
+    child.join()
     left = load_study(tmp_path / "killed").result
     monkeypatch.setattr(database, "GRACE_PERIOD_S", 2)
     monkeypatch.setattr(shared, "HEARTBEAT_S", 0.2)
@@ -297,13 +295,11 @@ def test_a_database_that_is_gone_ends_the_run_and_may_come_back(
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_processes_share_a_study(small_space, tmp_path, kind, request):
     url = database_of(kind, request, tmp_path)
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", TOGETHER, small_space, url, tmp_path, str(index)], cwd=ROOT
-        )
-        for index in range(3)
-    ]
-    assert [child.wait() for child in children] == [0, 0, 0]
+    settings = [(str(small_space), url, tmp_path, index) for index in range(3)]
+    children = [forked(run_together, *each) for each in settings]
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0, 0]
     studies = [load_study(tmp_path / f"run {index}") for index in range(3)]
     records = studies[0].result.records
     assert sum(record.evaluated for record in records) == 14
@@ -462,7 +458,7 @@ def wait_until(condition):
 
 def hanging(space, url, out):
     """Starts a run that hangs in its third evaluation."""
-    child = subprocess.Popen([sys.executable, "-c", HANGING, space, url, out], cwd=ROOT)
+    child = forked(run_and_hang, str(space), url, out)
     wait_for(out.parent / "hangs", child)
     return child
 
@@ -485,49 +481,6 @@ def cut_at(monkeypatch, server, cuts):
 def wait_for(path, child):
     deadline = time.monotonic() + 120
     while not path.exists():
-        assert child.poll() is None, "the child ended too early"
+        assert child.is_alive(), "the child ended too early"
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-#: Evaluates two configurations, then says so and hangs until it is killed.
-HANGING = """
-import sys, time
-from pathlib import Path
-from dse.search import ConfigurationEvaluator, RunOptions, run
-
-space, url, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-original = ConfigurationEvaluator.evaluate
-seen = []
-
-def evaluate(self, number, parameters):
-    if len(seen) == 2:
-        (out.parent / "hangs").touch()
-        time.sleep(600)
-    seen.append(number)
-    return original(self, number, parameters)
-
-ConfigurationEvaluator.evaluate = evaluate
-study = run(space, RunOptions(out=out, storage=url))
-sys.exit(0 if study.interrupted else 3)
-"""
-
-#: Waits until all three are ready, and for a moment at every evaluation.
-TOGETHER = """
-import sys, time
-from pathlib import Path
-from dse.search import ConfigurationEvaluator, RunOptions, run
-
-space, url, folder, index = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
-original = ConfigurationEvaluator.evaluate
-
-def evaluate(self, number, parameters):
-    time.sleep(0.3)
-    return original(self, number, parameters)
-
-ConfigurationEvaluator.evaluate = evaluate
-(folder / f"ready {index}").touch()
-while len(list(folder.glob("ready *"))) < 3:
-    time.sleep(0.01)
-run(space, RunOptions(out=folder / f"run {index}", storage=url, trials=14))
-"""

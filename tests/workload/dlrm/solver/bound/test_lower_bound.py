@@ -35,7 +35,7 @@ SEEDS = pytest.mark.parametrize(
     ("seed", "problems"),
     [
         (0, 8),
-        *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(1, 12 if THOROUGH else 4)),
+        *(pytest.param(s, 20, marks=pytest.mark.slow) for s in range(1, 12 if THOROUGH else 3)),
     ],
 )
 
