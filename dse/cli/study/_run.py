@@ -147,8 +147,8 @@ def run_command(
     if study.interrupted:
         shared = "" if study.storage is None else f" --storage {quote(study.storage.url)}"
         messages.print(
-            f"interrupted; continue with: dse run {space}{shared} --out {study.directory.root} "
-            "--resume",
+            f"interrupted; continue with: dse run {quote(str(space))}{shared} --out "
+            f"{quote(str(study.directory.root))} --resume",
             markup=False,
             soft_wrap=True,  # a command to copy
         )

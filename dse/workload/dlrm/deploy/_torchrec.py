@@ -12,6 +12,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from dse._terminal import visible
 from dse.errors import ConfigError
 from dse.indices import Zipf
 from dse.sharding import (
@@ -172,7 +173,8 @@ def _recipe(job: DlrmJob, prediction: Prediction | None, per_node: int) -> Itera
     launch = f"torchrun --nproc-per-node {per_node}"
     if nodes > 1:
         launch += f" --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
-    yield f"# {problem.model.name} on {problem.cluster.world_size} × {problem.cluster.device.name}"
+    model, device = map(_plain, (problem.model.name, problem.cluster.device.name))
+    yield f"# {model} on {problem.cluster.world_size} × {device}"
     yield ""
     if prediction is not None:
         low, high = (
@@ -214,8 +216,14 @@ def _narrow(job: DlrmJob) -> Iterator[str]:
             widths = column_widths(table.dim, len(placement.ranks))
             if min(widths) < _TORCHREC_COLUMNS:
                 yield (
-                    f"* table `{table.name}` is cut into columns of {min(widths)}; TorchRec's "
-                    f"planner cuts no narrower than {_TORCHREC_COLUMNS}, but trains under this"
+                    f"* table `{_plain(table.name)}` is cut into columns of {min(widths)}; "
+                    f"TorchRec's planner cuts no narrower than {_TORCHREC_COLUMNS}, but trains "
+                    "under this"
                 )
         if placement.compute_kernel is ComputeKernel.FUSED_UVM_CACHING:
-            yield f"* table `{table.name}` is in host memory with a cache on the device"
+            yield f"* table `{_plain(table.name)}` is in host memory with a cache on the device"
+
+
+def _plain(name: str) -> str:
+    """A name as one line of Markdown in which it opens no block, code or element."""
+    return " ".join(visible(name).split()).translate(str.maketrans("`<>", "'‹›"))

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 from dse.errors import ConfigError
 from dse.machine.platforms import load_platform
 from dse.workload import Configuration, predict_job, workload_from_text
+from dse.workload.dlrm.deploy import load_train_script
 from tests.conftest import ROOT
 
 MODEL = """
@@ -64,6 +66,14 @@ def test_the_folder_holds_plan_job_and_scripts():
     assert f"{job['predicted_ms']:.3f} ms" in files["recipe.md"]
 
 
+def test_names_open_no_block_and_no_element_of_the_recipe():
+    hostile = "n\n```sh\n$(id)\n```\n<script>x</script>\x1b[2J"
+    text = MODEL.replace("name: six", f"name: {json.dumps(hostile)}")
+    usual, changed = (folder(one)["recipe.md"].splitlines() for one in (MODEL, text))
+    assert changed[1:] == usual[1:]
+    assert not set("`<>\x1b") & set(changed[0])
+
+
 def test_scripts_need_nothing_of_this_package():
     files = folder()
     for name in ("load_plan.py", "train.py"):
@@ -92,6 +102,34 @@ def write(where, files):
     where.mkdir()
     for name, text in files.items():
         (where / name).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def train(trainable):
+    """`train.py` as a module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_train_script()
+
+
+def test_a_plan_for_other_ranks_is_not_trained(train, tmp_path, monkeypatch):
+    write(tmp_path / "job", folder())
+    monkeypatch.setattr(train, "HERE", tmp_path / "job")
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    for started in ("1", "3"):
+        monkeypatch.setenv("WORLD_SIZE", started)
+        with pytest.raises(SystemExit, match=f"for 2 ranks, not {started}"):
+            train.main()
+
+
+def test_shards_that_overlap_are_loud(train, tmp_path):
+    plan = json.loads(folder(module_path="bags")["plan.json"])
+    sharded = [one for one in plan["plan"]["bags"].values() if one.get("sharding_spec")]
+    sharded[0]["sharding_spec"]["shards"] *= 2
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    model = train.Model(json.loads(folder(module_path="bags")["job.json"]))
+    with pytest.raises(ValueError, match="overlap"):
+        train.load_plan(tmp_path / "plan.json", model)
 
 
 @pytest.mark.slow
