@@ -1,7 +1,7 @@
 """Recommendation models from live TorchRec modules and sample batches.
 
-Modules are known by what they offer (`embedding_bag_configs`), so collections on the meta device, or
-in place of TorchRec's, read the same. Only running a module needs TorchRec, whose classes its
+Modules are known by what they offer (`embedding_bag_configs`), so collections on the meta device,
+or in place of TorchRec's, read the same. Only running a module needs TorchRec, whose classes its
 collections return.
 """
 
