@@ -8,10 +8,31 @@ import time
 
 import pytest
 
-from dse.calibration.microbench import OPERATORS, KernelMeasurement, make_plan
+from dse.calibration.microbench import (
+    OPERATORS,
+    KernelMeasurement,
+    MachineInfo,
+    make_plan,
+    run_session,
+)
+from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.workload import predict_job
+from tests.calibration.measurers import LawfulMeasurer
 from tests.conftest import ROOT
+
+MACHINE = MachineInfo(
+    device="cpu",
+    device_name="test processor",
+    device_count=1,
+    compute_units=1,
+    driver="",
+    cores=1,
+    memory_bytes=2**34,
+    last_level_cache_bytes=2**25,
+    operating_system="Linux",
+    libraries=(("torch", "2.13.0"),),
+)
 
 KIT = ROOT / "benchmarks" / "gpu_kit.py"
 
@@ -48,6 +69,33 @@ def test_every_measured_operator_has_a_prediction(kit):
             point.op, point.sizes, point.precision, point.purpose, 1e-3, 1e-5, 10
         )
         assert reading._predicted_s(platform, measured) > 0, point
+
+
+class WithoutEightBits(LawfulMeasurer):
+    """A device whose products have two bytes at least."""
+
+    def kernel(self, point):
+        if point.precision == "fp8":
+            raise ValueError("products in fp8 need another device")
+        return super().kernel(point)
+
+
+def test_what_a_device_cannot_measure_is_told_and_the_rest_is_fitted(tmp_path, kit):
+    plan = make_plan(
+        collectives=False,
+        local_ranks=1,
+        threads=1,
+        points=4,
+        operators=("gemm", "elementwise", "memcpy_h2d", "memcpy_d2d"),
+        precisions=(Precision.FP32, Precision.FP8),
+    )
+    log = tmp_path / kit("kit.kernels").FILE
+    run_session(plan, log, 1e9, measurer=WithoutEightBits(), machine=MACHINE)
+    text = kit("kit.reading").read(tmp_path)
+    assert (
+        "* not measured: 16 of gemm fp8 (ValueError: products in fp8 need another device)" in text
+    )
+    assert "gemm fp32" in text
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, kit):

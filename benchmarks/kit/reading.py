@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 import json
 import statistics
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dse.calibration.microbench import KernelMeasurement
+    from dse.calibration.microbench import KernelMeasurement, SessionResult
     from dse.machine.fits import KernelCalibration
     from dse.machine.platforms import Platform
 
@@ -49,6 +50,7 @@ def read(out: Path, platform_name: str = "") -> str:
     lines += [
         f"{measured} points of {session.planned}; {_versions(session.machine.libraries)}",
         "",
+        *_left_out(session),
     ]
     platforms = [shipped]
     fitted: tuple[KernelCalibration, ...] = ()
@@ -67,6 +69,22 @@ def read(out: Path, platform_name: str = "") -> str:
 
 def _predicted(predicted_s: float, measured_s: float) -> str:
     return f"{1e3 * predicted_s:.3f} ms ({predicted_s / measured_s - 1:+.1%})"
+
+
+def _left_out(session: SessionResult) -> Iterator[str]:
+    """Why points were not measured, and how many of which operators for each reason."""
+    reasons: dict[str, Counter[str]] = {}
+    for one in session.skipped:
+        point = one.point
+        name = "host overheads" if point is None else point.op
+        if precision := getattr(point, "precision", ""):
+            name += f" {precision}"
+        reasons.setdefault(one.reason, Counter())[name] += 1
+    for reason, names in reasons.items():
+        what = ", ".join(f"{count} of {name}" for name, count in sorted(names.items()))
+        yield f"* not measured: {what} ({reason})"
+    if reasons:
+        yield ""
 
 
 def _versions(libraries: tuple[tuple[str, str], ...]) -> str:

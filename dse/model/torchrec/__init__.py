@@ -1,7 +1,8 @@
 """Recommendation models from live TorchRec modules and sample batches.
 
-Nothing here imports TorchRec: modules are known by what they offer (`embedding_bag_configs`), so
-collections on the meta device, sharded or wrapped, read the same.
+Modules are known by what they offer (`embedding_bag_configs`), so collections on the meta device,
+or in place of TorchRec's, read the same. Only running a module needs TorchRec, whose classes its
+collections return.
 """
 
 from __future__ import annotations

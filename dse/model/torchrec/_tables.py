@@ -72,7 +72,7 @@ def live_tables(module: Any) -> tuple[LiveTable, ...]:
     if not found:
         raise ConfigError(
             f"{type(module).__name__} has no tables in an EmbeddingBagCollection or "
-            "EmbeddingCollection; give the module that has"
+            "EmbeddingCollection; give the module that has, before it is sharded"
         )
     times = Counter(table.name for table in found)
     return tuple(table if times[table.name] == 1 else _qualified(table) for table in found)

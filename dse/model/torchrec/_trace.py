@@ -52,6 +52,7 @@ def trace_dense(
         NotTracedError: The module does not run.
     """
     if any(hasattr(one, "reducer") for one in module.modules()):
+        # A run would set off its all-reduces.
         raise NotTracedError("it is wrapped for several ranks; give the module inside")
     torch = load_torch()
     in_tables = {id(one) for collection in collections for one in _own(collection)}
@@ -138,8 +139,11 @@ def _step(torch: Any, module: Any, forward: Callable[[Any, Any], Any], recorder:
 
 
 def _copied(one: Any, device: Any) -> Any:
-    """A parameter or buffer that a run may change, with or without the values."""
-    copy = load_torch().zeros_like(one, device=device) if one.is_meta else one.detach().clone()
+    """A parameter whose gradient is its own, or a buffer that a run may change."""
+    if one.is_meta:
+        copy = load_torch().zeros_like(one, device=device)
+    else:
+        copy = one.detach() if one.requires_grad else one.detach().clone()
     return copy.requires_grad_(one.requires_grad)
 
 

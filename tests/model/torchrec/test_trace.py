@@ -222,6 +222,13 @@ def test_what_does_not_run_has_an_mlp_in_its_place():
         read_torchrec(Transformer())
 
 
+def test_a_module_wrapped_for_several_ranks_is_not_run():
+    module = Mmoe()
+    module.heads.reducer = object()
+    (note,) = [one for one in read_torchrec(module, [sparse(B)]).notes if "not traced" in one]
+    assert "several ranks" in note
+
+
 def test_operators_of_unknown_arithmetic_are_named():
     class Convolved(torch.nn.Module):
         def __init__(self):

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from dse.errors import ConfigError
-from dse.model import DataType, Experts, IndexType, Interaction, InteractionKind, Task, Tower
+from dse.model import (
+    DataType,
+    Experts,
+    IndexType,
+    Interaction,
+    InteractionKind,
+    Task,
+    Tower,
+    TracedDense,
+)
 from dse.sharding import ShardingType
 from dse.validation.dlrm import make_network
 from dse.validation.trainer.reference import ReferenceTrainer
@@ -73,6 +82,7 @@ def checked(one):
     [
         ("towers", {"towers": (Tower("t", ("a",), (8,)),)}),
         ("tasks", {"tasks": (Task("click", (1,)),), "experts": Experts(2, (8,))}),
+        ("traced", {"traced": TracedDense((), (), (), ())}),
     ],
 )
 def test_parts_without_a_network_are_refused_by_name(part, changes):
