@@ -71,11 +71,10 @@ evaluated, where there are no more than {most:,}."""
 
 _NOTES = """\
 The last columns are for what Optuna's samplers find: the share of the true hypervolume, and the
-regret, the throughput that their front lacks at the cost of a true point, on average. What was
-evaluated includes other sizes of the recommended configuration, which are proven dominated: the
-reader sees what more ranks or another batch would bring. In spaces of a few hundred outcomes they
-can be most of what is evaluated. Wall times depend on what else a machine does; compare the
-processor times."""
+regret, the throughput that their front lacks at the cost of a true point, on average. Behind the
+plus are other sizes of the recommended configuration, which are proven dominated: they are
+evaluated so that the reader sees what more ranks or another batch would bring. Wall times depend
+on what else a machine does; compare the processor times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,8 @@ class Found:
         processor_s: Processor time of it, with that of its workers.
         complete: Whether it was certified.
         distinct: Distinct configurations.
-        evaluated: Those that were evaluated.
+        evaluated: Those that were evaluated to certify the front.
+        compared: Others that were evaluated for comparison.
         front: Rows of the front.
         missed: Largest relative shortfall of the front behind a true point; NaN without a truth.
         shard_gap: Largest relative difference of a plan on the front from that of `dse shard`; NaN
@@ -117,6 +117,7 @@ class Found:
     complete: bool
     distinct: int
     evaluated: int
+    compared: int
     front: int
     missed: float
     shard_gap: float
@@ -240,13 +241,16 @@ def measured(
             other = np.array([r.values for r in run(space, options).result.front])
             share = hypervolume(other, worst, maximize) / most
             samplers.append(Sampled(sampler, share, regret(other, true)))
+    evaluated = sum(record.evaluated for record in result.records)
+    needed = evaluated if certificate is None else certificate.evaluated
     return Found(
         space=name,
         seconds=seconds,
         processor_s=processor_s,
         complete=certificate is not None and certificate.complete,
         distinct=distinct,
-        evaluated=sum(record.evaluated for record in result.records),
+        evaluated=needed,
+        compared=evaluated - needed,
         front=len(result.front),
         missed=missed,
         shard_gap=shard_gap(inputs, result),
@@ -309,7 +313,8 @@ def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
             f"`{one.space}`",
             f"{one.seconds:.1f} s" if one.complete else f"not complete in {one.seconds:.1f} s",
             f"{one.processor_s:.1f} s",
-            f"{one.evaluated} of {one.distinct:,} ({one.evaluated / max(1, one.distinct):.1%})",
+            f"{one.evaluated} of {one.distinct:,} ({one.evaluated / max(1, one.distinct):.1%})"
+            f" + {one.compared}",
             str(one.front),
             "not compared" if one.missed != one.missed else f"{one.missed:.2%}",
             "no plans" if one.shard_gap != one.shard_gap else f"{one.shard_gap:.2%}",
@@ -334,7 +339,8 @@ def _row(one: Found) -> str:
         plans = f"plans {one.shard_gap:.2%} from `dse shard`"
     text = (
         f"{one.space}: {state} in {one.seconds:.1f} s; {one.evaluated} of {one.distinct:,} "
-        f"evaluated ({share:.1%}); front of {one.front}, {missed}; {plans}"
+        f"evaluated ({share:.1%}) and {one.compared} for comparison; front of {one.front}, "
+        f"{missed}; {plans}"
     )
     for each in one.samplers:
         text += (

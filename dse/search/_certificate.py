@@ -15,9 +15,10 @@ class Certificate:
     Attributes:
         complete: Whether no outcome of the space can be added to the front.
         distinct: Distinct outcomes of the space; 0 where they were not enumerated.
-        evaluated: Outcomes that were evaluated.
+        evaluated: Outcomes that were evaluated because they could have been on the front.
         proven_dominated: Outcomes that need no evaluation, since even their optimistic figures are
-            dominated.
+            dominated. Other sizes of the recommended configuration are evaluated for comparison
+            all the same.
         proven_infeasible: Outcomes that no plan makes feasible.
         hypervolume_missing_at_most: What the front can still gain, as a share of the hypervolume
             that it would have then; 0 where it is complete, NaN where it is not known.

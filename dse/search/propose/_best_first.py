@@ -141,7 +141,8 @@ class BestFirst(Strategy):
         feasible = []
         for record in records:
             index = self._index.get(record.parameters)
-            if index is not None:
+            # What is evaluated although it is dominated, for comparison, stays proven.
+            if index is not None and self._state[index] != _State.DOMINATED:
                 self._state[index] = _State.ANSWERED
             if record.status is TrialStatus.FEASIBLE:
                 feasible.append(np.array(record.values) * self._signs)

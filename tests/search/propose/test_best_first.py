@@ -99,6 +99,14 @@ def test_the_front_is_that_of_all_configurations(inputs, every):
     assert certificate.distinct == parts
 
 
+def test_what_is_evaluated_for_comparison_stays_proven_dominated(inputs, every):
+    records, strategy = searched(inputs)
+    certificate = strategy.certificate()
+    known = {record.parameters for record in records}
+    strategy.tell([record for record in every if record.parameters not in known][:5])
+    assert strategy.certificate() == certificate
+
+
 def test_nothing_beats_its_bounds(inputs, every):
     evaluator = inputs.context.make_evaluator()
     for record in random.Random(4).sample(every, 24):
