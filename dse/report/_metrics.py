@@ -11,7 +11,7 @@ from dse.workload import COST, workload_kind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult
-    from dse.workload import Metric, Prediction
+    from dse.workload import Metric, ParameterValue, Prediction
 
 #: Rates from here on are written in millions.
 _MILLIONS_FROM = 1e6
@@ -52,8 +52,14 @@ def front_table(study: StudyResult) -> tuple[tuple[str, ...], tuple[tuple[str, .
     for record in study.front:
         given, values = dict(record.parameters), zip(metrics, record.values, strict=True)
         figures = [metric.text(value) for metric, value in values]
-        rows.append((f"{record.number}", *figures, *(f"{given[name]}" for name in chosen)))
+        rows.append((f"{record.number}", *figures, *(_choice(given[name]) for name in chosen)))
     return heads, tuple(rows)
+
+
+def _choice(value: ParameterValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def with_number(metric: Metric, number: int | None, value: float) -> str:

@@ -127,9 +127,11 @@ def test_side_by_side(opened, result):
         if before == after:
             assert before is None or figure.noun in equal
             continue
-        change = 100 * (after / before - 1)
+        # A share of a share would be misread.
+        points = figure.unit == "%"
+        change = after - before if points else 100 * (after / before - 1)
         sign = "+" if after > before else "−"
-        assert rows[figure.title] == f"{sign}{abs(change):.1f} %"
+        assert rows[figure.title] == f"{sign}{abs(change):.1f} {'points' if points else '%'}"
     assert [trace["count"] for trace in traces_of(opened, "sides")] == [2] * 4
 
 

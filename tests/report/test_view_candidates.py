@@ -122,7 +122,7 @@ def test_the_slowest_rank_is_the_one_that_ends_the_iteration():
     tasks = [(0, 0, 4, 0), (1, 0, 6, 0), (2, 0, 1, 0), (3, 8, 10, 0), (4, 0, 3, 0)]
     chosen, words = _chosen_ranks(schedule(tasks, ranks=5), 10.0, "rank")
     assert chosen == [(3, "slowest"), (0, "median"), (2, "fastest")]
-    assert "Of 5 ranks" in words
+    assert "Three of 5 ranks" in words
 
 
 def test_ranks_that_do_the_same_are_shown_once():

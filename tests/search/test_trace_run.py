@@ -265,7 +265,7 @@ def test_constraints_hold(space, tmp_path):
     study = run(space, RunOptions(out=tmp_path / "study"))
     record = rows(study)[1.0, "none"]
     assert record.status is TrialStatus.INFEASIBLE
-    assert record.reason == "speed-up: 1 ×, below the limit of 1.05 ×"
+    assert record.reason == "speed-up: 1.000 ×, below the limit of 1.050 ×"
     assert all(record.metrics["speedup"] >= 1.05 for record in study.result.front)
 
 

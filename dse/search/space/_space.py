@@ -86,10 +86,12 @@ class Constraint:
         high = self.at_most is not None and value > self.at_most
         side, limit = ("above", self.at_most) if high else ("below", self.at_least)
         assert limit is not None
-        shown, most = (
-            f"{each * metric.scale:.6g} {metric.unit}".rstrip() for each in (value, limit)
-        )
-        return f"{metric.noun}: {shown}, {side} the limit of {most}"
+        found, allowed = metric.text(value), metric.text(limit)
+        if found == allowed:
+            # Where they are closer than people usually look.
+            found, allowed = (f"{each * metric.scale:.6g}" for each in (value, limit))
+        found, allowed = (f"{text} {metric.unit}".rstrip() for text in (found, allowed))
+        return f"{metric.noun}: {found}, {side} the limit of {allowed}"
 
 
 @dataclass(frozen=True, slots=True)

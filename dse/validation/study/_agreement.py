@@ -134,7 +134,7 @@ def summary_sentence(
         percent = max(1, math.ceil(round(100 * agreement.top1_regret, 6)))
         how = f"within {percent} % of the fastest"
         if best is fastest:
-            how = "the fastest"
+            how = "fastest"
             same = sum(one.ties_with(fastest) for one in candidates) - 1
             if same:
                 how += f" (but {same} of the others cannot be told from it yet)"

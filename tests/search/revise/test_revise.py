@@ -118,7 +118,7 @@ def test_the_front_and_the_limits_are_judged_again(study):
     assert expensive
     for record in expensive:
         assert record.status is TrialStatus.INFEASIBLE
-        assert record.reason == "price: 102 USD/h, above the limit of 100 USD/h"
+        assert record.reason == "price: 102.00 USD/h, above the limit of 100.00 USD/h"
         assert not record.on_front
     assert changed.after.records == mark_front(changed.after.records, result.objectives)
     assert changed.newly_allowed == 0

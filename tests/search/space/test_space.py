@@ -105,8 +105,8 @@ def test_violations_have_a_sign_and_words():
     assert both.violation(1.0) == 1.0
     assert both.violation(5.0) <= 0
     price = workload_kind("dlrm").metric("price_usd_per_hour")
-    assert both.reason(12.0, price) == "price: 12 USD/h, above the limit of 10 USD/h"
-    assert both.reason(1.0, price) == "price: 1 USD/h, below the limit of 2 USD/h"
+    assert both.reason(12.0, price) == "price: 12.00 USD/h, above the limit of 10.00 USD/h"
+    assert both.reason(1.0, price) == "price: 1.00 USD/h, below the limit of 2.00 USD/h"
     assert math.isnan(both.violation(math.nan))
     assert "not known" in both.reason(math.nan, price)
 
@@ -114,7 +114,8 @@ def test_violations_have_a_sign_and_words():
 def test_broken_limits_are_told_in_the_units_that_people_see():
     left = workload_kind("dlrm").metric("memory_headroom_fraction")
     limit = Constraint(left.name, None, 0.05)
-    assert limit.reason(0.0324, left) == "memory left: 3.24 %, below the limit of 5 %"
+    assert limit.reason(0.0324, left) == "memory left: 3.2 %, below the limit of 5.0 %"
+    assert limit.reason(0.04996, left) == "memory left: 4.996 %, below the limit of 5 %"
     devices = workload_kind("dlrm").metric("world_size")
     assert Constraint(devices.name, 8.0, None).reason(16.0, devices) == (
         "devices: 16, above the limit of 8"

@@ -81,7 +81,7 @@ def test_a_success_names_the_favourite():
         "ranking agrees in 2 of 2 pairs that differ by more than 5 %."
     )
     assert sentence([made(17, 1.0, 1.0), made(4, 1.2, 2.0)], ValidationMode.SCALED) == (
-        "Take candidate 17: it was predicted fastest and measured the fastest, on a scaled-down "
+        "Take candidate 17: it was predicted fastest and measured fastest, on a scaled-down "
         "model on this machine; the ranking agrees in 1 of 1 pair."
     )
 
