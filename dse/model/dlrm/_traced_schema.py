@@ -12,7 +12,7 @@ from dse.model.dlrm._architecture_schema import problem
 from dse.model.dlrm._traced import TracedDense, TracedOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic_core import InitErrorDetails
 
@@ -149,7 +149,7 @@ class TracedBlock(StrictModel):
         return TracedDense(before, forward, backward, after, tuple(self.kept_values), self.outputs)
 
 
-def wrong_traced(traced: TracedBlock, described: Iterator[str]) -> Iterator[InitErrorDetails]:
+def wrong_traced(traced: TracedBlock, described: Iterable[str]) -> Iterator[InitErrorDetails]:
     """Yields what is wrong with operators, and with what stands beside them.
 
     Args:
