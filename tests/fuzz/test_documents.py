@@ -55,6 +55,22 @@ GENERATED = (
 )
 
 
+TRACED = MODEL.replace(
+    b"bottom_mlp: [64, 16]\ninteraction: {kind: dot}\ntop_mlp: [64, 1]\n",
+    b"""\
+traced:
+  before:
+    - {name: traced.bottom, kind: gemm, m: [0, 1], n: 8, k: 13}
+  forward:
+    - {name: traced.add, kind: elementwise, values: [10, 6, 2], launches: 2}
+  backward:
+    - {name: traced.bottom.backward, kind: gemm, m: 8, n: 13, k: [0, 1], parameters: 112}
+  kept_values: [0, 12]
+  outputs: 1
+""",
+)
+
+
 def test_models(tmp_path, count):
     def read(path):
         model = load_model(str(path))
@@ -65,7 +81,7 @@ def test_models(tmp_path, count):
             assert table.rows > 0
             assert table.dim > 0
 
-    seeds = [MODEL, GENERATED, *text_of("models/gpt_1_7b.yaml", "models/bert_base.yaml")]
+    seeds = [MODEL, GENERATED, TRACED, *text_of("models/gpt_1_7b.yaml", "models/bert_base.yaml")]
     check_reader(variants(seeds, count("model"), 1), tmp_path / "a.yaml", read, valid=len(seeds))
 
 

@@ -231,11 +231,12 @@ def _next_step(
 
 
 def _precisions(text: str) -> tuple[Precision, ...] | None:
+    from dse.calibration.microbench import OPERATORS
     from dse.machine import Precision
 
     names = listed(text.lower())
-    # Operands of fewer bits take kernels of libraries that are not measured here.
-    known = [precision.value for precision in Precision if not precision.is_low]
+    # Products are measured in all that any operator is.
+    known = [precision.value for precision in OPERATORS["gemm"].precisions]
     unknown = [name for name in names if name not in known]
     if unknown or (names and Precision.FP32 not in names):
         wrong = f"unknown `{unknown[0]}`" if unknown else "fp32 must be among them"

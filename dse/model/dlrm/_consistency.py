@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.model.dlrm._architecture_schema import problem, wrong_sequence
+from dse.model.dlrm._architecture_schema import (
+    problem,
+    repeated,
+    wrong_experts,
+    wrong_sequence,
+    wrong_towers,
+)
 from dse.model.dlrm._interactions import interaction_width
 from dse.model.dlrm._model import IndexType, InteractionKind
+from dse.model.dlrm._traced_schema import wrong_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +65,24 @@ def repeated_names(document: ModelDocument) -> Iterator[InitErrorDetails]:
         seen.update(names)
 
 
-def too_many_layers(document: ModelDocument) -> Iterator[InitErrorDetails]:
+def wrong_dense(
+    document: ModelDocument, names: dict[str, list[str]]
+) -> Iterator[InitErrorDetails]:
+    """Yields what is wrong with the dense part, which has layers or operators."""
+    if document.traced is not None:
+        layers = ("bottom_mlp", "sequence", "towers", "interaction", "top_mlp", "experts", "tasks")
+        yield from wrong_traced(document.traced, [one for one in layers if getattr(document, one)])
+        return
+    yield from _wrong_dims(document)
+    yield from wrong_towers(document.towers, names)
+    yield from wrong_experts(document.experts, document.tasks)
+    yield from _too_many_layers(document)
+    yield from _wrong_inputs_of_sequence(document, names)
+    yield from repeated("towers", [tower.name for tower in document.towers])
+    yield from repeated("tasks", [task.name for task in document.tasks])
+
+
+def _too_many_layers(document: ModelDocument) -> Iterator[InitErrorDetails]:
     """Yields a problem if an iteration would have more operators than anybody means."""
     experts = document.experts
     layers = {
@@ -87,7 +111,7 @@ def without_dim(document: ModelDocument) -> Iterator[InitErrorDetails]:
             )
 
 
-def wrong_dims(document: ModelDocument) -> Iterator[InitErrorDetails]:
+def _wrong_dims(document: ModelDocument) -> Iterator[InitErrorDetails]:
     """Yields a missing interaction, and widths that do not fit it."""
     if document.interaction is None:
         yield problem(("interaction",), "expected an `interaction`, or the operators (`traced`)")
@@ -131,7 +155,7 @@ def wrong_indices(document: ModelDocument) -> Iterator[InitErrorDetails]:
                 )
 
 
-def wrong_inputs_of_sequence(
+def _wrong_inputs_of_sequence(
     document: ModelDocument, names: dict[str, list[str]]
 ) -> Iterator[InitErrorDetails]:
     """Yields what is wrong with a sequence and the tables that it reads."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from dse.config import (
     Count,
@@ -28,9 +28,6 @@ from dse.model.dlrm._architecture_schema import (
     TowerBlock,
     Widths,
     problem,
-    repeated,
-    wrong_experts,
-    wrong_towers,
 )
 from dse.model.dlrm._consistency import (
     names_of_blocks,
@@ -38,11 +35,9 @@ from dse.model.dlrm._consistency import (
     pooled,
     repeated_names,
     table_names,
-    too_many_layers,
     without_dim,
-    wrong_dims,
+    wrong_dense,
     wrong_indices,
-    wrong_inputs_of_sequence,
     wrong_top,
 )
 from dse.model.dlrm._model import (
@@ -55,7 +50,7 @@ from dse.model.dlrm._model import (
     PoolingDistribution,
 )
 from dse.model.dlrm._statistics import STATISTICS, generate_tables
-from dse.model.dlrm._traced_schema import TracedBlock, wrong_traced
+from dse.model.dlrm._traced_schema import TracedBlock
 
 _MAX_TABLES = 100_000
 
@@ -327,29 +322,13 @@ class ModelDocument(Document):
                 *repeated_names(self),
                 *without_dim(self),
                 *wrong_indices(self),
-                *self._wrong_dense(names),
+                *wrong_dense(self, names),
             ]
             problems += [] if problems or self.traced else wrong_top(self)
         if problems:
             # A ValidationError keeps the place of each problem.
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
-
-    def _wrong_dense(self, names: dict[str, list[str]]) -> list[InitErrorDetails]:
-        """Returns what is wrong with the dense part, which has layers or operators."""
-        if self.traced is not None:
-            layers = ("bottom_mlp", "sequence", "towers", "interaction", "top_mlp", "experts")
-            both = (name for name in (*layers, "tasks") if getattr(self, name))
-            return list(wrong_traced(self.traced, both))
-        return [
-            *wrong_dims(self),
-            *wrong_towers(self.towers, names),
-            *wrong_experts(self.experts, self.tasks),
-            *too_many_layers(self),
-            *wrong_inputs_of_sequence(self, names),
-            *repeated("towers", [tower.name for tower in self.towers]),
-            *repeated("tasks", [task.name for task in self.tasks]),
-        ]
 
     def to_model(self) -> DlrmModel:
         """Returns the model as plain values."""

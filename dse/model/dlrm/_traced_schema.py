@@ -12,7 +12,7 @@ from dse.model.dlrm._architecture_schema import problem
 from dse.model.dlrm._traced import TracedDense, TracedOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic_core import InitErrorDetails
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 _MAX_OPERATORS = 10_000
 
 #: One number, or the coefficients of powers of the number of samples.
-AmountField = Annotated[list[NonNegativeFloat], Field(min_length=1, max_length=3), OneOrMany()]
+AmountField = Annotated[
+    list[Annotated[NonNegativeFloat, Field(le=10**12)]],
+    Field(min_length=1, max_length=3),
+    OneOrMany(),
+]
 
 
 class _OperatorBlock(StrictModel):
@@ -36,7 +40,7 @@ class _OperatorBlock(StrictModel):
     name: Name
     kind: str
     launches: Annotated[Count, Field(le=_MAX_OPERATORS)] = 1
-    parameters: Annotated[WholeNumber, Field(ge=0)] = 0
+    parameters: Annotated[WholeNumber, Field(ge=0, le=10**12)] = 0
 
     def to_operator(self) -> TracedOperator:
         """Returns the operator."""
@@ -149,7 +153,7 @@ class TracedBlock(StrictModel):
         return TracedDense(before, forward, backward, after, tuple(self.kept_values), self.outputs)
 
 
-def wrong_traced(traced: TracedBlock, described: Iterator[str]) -> Iterator[InitErrorDetails]:
+def wrong_traced(traced: TracedBlock, described: Iterable[str]) -> Iterator[InitErrorDetails]:
     """Yields what is wrong with operators, and with what stands beside them.
 
     Args:
