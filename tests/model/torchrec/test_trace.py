@@ -88,7 +88,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("made", "batch", "by_hand"), CASES, ids=lambda case: str(case)[:40])
+@pytest.mark.parametrize(
+    ("made", "batch", "by_hand"), CASES, ids=[case[0].__name__ for case in CASES]
+)
 def test_products_are_those_of_the_module(made, batch, by_hand):
     module = made()
     model = read_torchrec(module, [batch]).model
