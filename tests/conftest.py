@@ -51,6 +51,19 @@ THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items) -> None:
+    """Leaves out tests that are parts of slow tests of their file where those run, too."""
+    complete = {item.path for item in items if item.get_closest_marker("slow")}
+    kept, left_out = [], []
+    for item in items:
+        part = item.path in complete and item.get_closest_marker("part_of_slow")
+        (left_out if part else kept).append(item)
+    if left_out:
+        items[:] = kept
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_collection_finish() -> None:
     """Spares the garbage collector what all tests share, modules above all."""
     gc.collect()

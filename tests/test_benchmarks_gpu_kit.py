@@ -49,7 +49,7 @@ def kit(monkeypatch):
 def test_a_rehearsal_measures_and_reads_all_parts(tmp_path, kit):
     command = [sys.executable, str(KIT), "--device", "cpu", "--out", str(tmp_path)]
     parts = ["--parts", "steps,study,traces,tests"]
-    subprocess.run([*command, *parts, "--minutes", "0.5"], check=True, timeout=240)
+    subprocess.run([*command, *parts, "--minutes", "1"], check=True, timeout=240)
     # A few seconds of kernels do for the platform.
     subprocess.run([*command, "--parts", "kernels", "--minutes", "0.1"], check=True, timeout=60)
     ended = {row["part"]: row["ended"] for row in kit("kit.log").read_log(tmp_path / "kit.jsonl")}

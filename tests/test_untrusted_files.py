@@ -407,7 +407,10 @@ def peak_bytes(call) -> int:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(256, id="256MiB"), pytest.param(1024, id="1GiB", marks=pytest.mark.slow)],
+    params=[
+        pytest.param(256, id="256MiB", marks=pytest.mark.part_of_slow),
+        pytest.param(1024, id="1GiB", marks=pytest.mark.slow),
+    ],
 )
 def bomb(request):
     """Blanks that compress a thousandfold."""

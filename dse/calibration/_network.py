@@ -13,7 +13,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from dse.calibration._collectives import held_out_sizes
 from dse.calibration.measurements import check_units, joined
@@ -201,6 +200,8 @@ class _Fit:
             chosen: Points; shape `(points,)`.
             start: A model to begin with in addition to the usual starts.
         """
+        from scipy.optimize import least_squares
+
         centre = _vector(self.prior)
         pulls = np.array([_PULLS[name] for name in _FIGURES])
         low, high = np.log([_RANGES[name] for name in _FIGURES]).T

@@ -37,7 +37,12 @@ SHARES = {
 }
 
 
-@pytest.fixture(params=["quick", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        pytest.param("quick", marks=pytest.mark.part_of_slow),
+        pytest.param("all", marks=pytest.mark.slow),
+    ]
+)
 def count(request):
     """Returns how many mutated files a reader gets."""
     if request.param == "all":

@@ -41,6 +41,7 @@ PRELOADED = [
     "dse.search.execute._worker",
     "dse.search.evaluate",
     "dse.workload.dlrm.solver",
+    "scipy.optimize",
     "xgboost",
 ]
 

@@ -172,7 +172,7 @@ def test_equal_configurations_are_one(inputs, every):
 def test_samplers_propose_no_configuration_under_two_names(tmp_path):
     path = tmp_path / "space.yaml"
     path.write_text(SPACE)
-    options = RunOptions(trials=60, out=tmp_path / "study", sampler=SamplerName.RANDOM)
+    options = RunOptions(trials=30, out=tmp_path / "study", sampler=SamplerName.RANDOM)
     records = run(path, options).result.records
     evaluator = read_inputs(path).context.make_evaluator()
     outcomes = [evaluator.outcome(dict(r.parameters)) for r in records if r.evaluated]

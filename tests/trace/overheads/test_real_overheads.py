@@ -14,7 +14,10 @@ pytestmark = needs_published_traces
 
 
 # All 70 halves take seconds.
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(7, marks=pytest.mark.part_of_slow), pytest.param(1, marks=pytest.mark.slow)],
+)
 def test_half_of_the_ranks_predict_the_other_half(every):
     traces, links = published("dlrm")
     errors = []

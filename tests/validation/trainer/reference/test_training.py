@@ -128,6 +128,7 @@ def check(found, one):
         np.testing.assert_allclose(found.weights[name], expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.part_of_slow
 def test_a_mixed_plan_trains_the_unsharded_model():
     rules = (Optimizer.ROWWISE_ADAGRAD, Optimizer.ADAM)
     made = [candidate(rule.value, model(rule), 2, TWO_RANKS["mixed"]) for rule in rules]

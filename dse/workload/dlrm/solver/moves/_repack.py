@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from scipy.optimize import LinearConstraint
 
     from dse.workload.dlrm.solver.moves._shards import MovableShards
 
@@ -83,6 +82,8 @@ def repack(
     costs = np.zeros(binaries + len(costing))
     costs[binaries:] = weights[costing] * scale
     limit_s = np.inf if time_limit_s is None else max(0.01, time_limit_s)
+    from scipy.optimize import Bounds, milp
+
     answer = milp(
         costs / costs.sum(),
         integrality=np.append(np.ones(binaries), np.zeros(len(costing))),
@@ -151,6 +152,9 @@ class _Rows:
 
     def constraint(self) -> LinearConstraint:
         """Returns all rows."""
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import coo_array
+
         lengths = [len(variables) for variables in self._variables]
         row = np.repeat(np.arange(len(lengths)), lengths)
         places = (row, np.concatenate(self._variables))
