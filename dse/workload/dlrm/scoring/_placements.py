@@ -147,12 +147,13 @@ class Placements:
         blocks = self._blocks(table_index, _row_divisor(kind, problem), hot_rows)
         self._host_columns |= cached_share is not None
         widths = column_widths(problem.model.tables[table_index].dim, parts)
-        classes = [
-            self._shard_classes(
+        by_width = {
+            columns: self._shard_classes(
                 table_index, group, (columns,) * len(blocks), blocks, cached_share, hot_rows
             )
-            for columns in widths
-        ]
+            for columns in dict.fromkeys(widths)
+        }
+        classes = [by_width[columns] for columns in widths]
         different, places = np.unique(np.array(classes), return_inverse=True)
         chosen, groups = different.tolist(), 1 << group
         if hot_rows:

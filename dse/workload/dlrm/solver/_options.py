@@ -340,9 +340,9 @@ class ShardingOptions:
                     key=key,
                     scope=_SCOPE[key.kind],
                     groups=groups,
-                    features=features[alike].mean(axis=1),
-                    costs=loads[start + alike].mean(axis=1),
-                    terms=terms[start + alike].mean(axis=1),
+                    features=_means(features, alike),
+                    costs=_means(loads, start + alike),
+                    terms=_means(terms, start + alike),
                     rows=first + start + places,
                     even=even,
                     hot=hot,
@@ -355,6 +355,13 @@ class ShardingOptions:
 def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.float64]:
     """Appends rows; an empty first array takes its columns from the second."""
     return np.concatenate((rows, more)) if len(rows) else np.ascontiguousarray(more)
+
+
+def _means(rows: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the mean of some rows for each shard, most of which have a single one."""
+    if which.shape[1] == 1:
+        return rows[which[:, 0]]
+    return np.asarray(rows[which].mean(axis=1))
 
 
 def worth_copying(request: PlanningRequest, table: int) -> bool:
