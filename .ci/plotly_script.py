@@ -5,6 +5,7 @@ The page of a study draws with that script alone; the Python package around it t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,5 +21,9 @@ class PlotlyScript(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Writes the script and has it packed."""
         del version
-        Path(self.root, SCRIPT).write_text(get_plotlyjs(), encoding="utf-8")
+        script = Path(self.root, SCRIPT)
+        # Whole at any time: another build may read it at this moment.
+        written = script.with_suffix(f".{os.getpid()}")
+        written.write_text(get_plotlyjs(), encoding="utf-8")
+        written.replace(script)
         build_data["artifacts"].append(f"/{SCRIPT}")

@@ -18,7 +18,6 @@ import time
 # For those that are forked, so that none imports them again.
 import jinja2  # noqa: F401
 import optuna  # noqa: F401
-import pandas  # noqa: F401
 import plotly  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pytest

@@ -19,7 +19,7 @@ from tests.search.evaluators import Deadly, asked, begun
 
 def test_without_ray_the_error_names_the_extra(small_space, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(OptionalDependencyError, match=r"dse\[ray\]"):
+    with pytest.raises(OptionalDependencyError, match=r"\.\[ray\]"):
         run(small_space, RunOptions(executor="ray", out=tmp_path / "study"))
     assert not (tmp_path / "study").exists()
 

@@ -110,8 +110,8 @@ def test_files_that_cannot_be_databases(small_space, tmp_path):
 @pytest.mark.parametrize(
     ("text", "module", "words"),
     [
-        ("postgresql://me@127.0.0.1:1/db", "psycopg", r"psycopg.*pip install 'dse\[postgresql\]'"),
-        ("mysql://me@127.0.0.1:1/db", "pymysql", r"pymysql.*pip install 'dse\[mysql\]'"),
+        ("postgresql://me@127.0.0.1:1/db", "psycopg", r"psycopg.*pip install '\.\[postgresql\]'"),
+        ("mysql://me@127.0.0.1:1/db", "pymysql", r"pymysql.*pip install '\.\[mysql\]'"),
         ("mysql+abacus://me@127.0.0.1:1/db", "", r"abacus.*leave the driver out"),
     ],
 )
