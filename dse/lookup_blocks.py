@@ -108,7 +108,10 @@ def lookup_blocks(
         short: dict[tuple[int, int], RowBlock] = {}
         for place in range(sum(heights) // heights[0], len(heights)):
             kind, height = kind_of[place], heights[place]
-            blocks[place] = short.setdefault((kind, height), RowBlock(height, *kinds[kind]))
+            block = short.get((kind, height))
+            if block is None:
+                block = short[kind, height] = RowBlock(height, *kinds[kind])
+            blocks[place] = block
     return tuple(blocks)
 
 

@@ -268,5 +268,10 @@ def _fingerprint(durations_s: NDArray[np.float64]) -> int:
     The last bits of a duration differ between versions of libraries and between processors, and
     another random stream for them would move the ends of an interval by percents.
     """
-    logarithm = np.log(np.maximum(durations_s, np.finfo(np.float64).tiny))
-    return zlib.crc32(np.round(logarithm / _SAME_DURATION).astype(np.int64).tobytes())
+    checksum = 0
+    # Task by task: of tens of thousands of ranks all at once take long to be put into memory.
+    for of_task in durations_s:
+        logarithm = np.log(np.maximum(of_task, np.finfo(np.float64).tiny))
+        rounded = np.round(logarithm / _SAME_DURATION).astype(np.int64)
+        checksum = zlib.crc32(rounded.tobytes(), checksum)
+    return checksum

@@ -220,8 +220,10 @@ class Prediction:
         job is feasible from one half up.
         """
         limit_bytes = self.usable_memory_bytes
+        # Ranks that hold the same share one account.
+        accounts = {id(account): account for account in self.memory}.values()
         return min(
-            (account.fit_probability(limit_bytes) for account in self.memory), default=math.nan
+            (account.fit_probability(limit_bytes) for account in accounts), default=math.nan
         )
 
     def metric(self, name: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from dse.report.terminal import print_study, print_validation
+from dse.report.terminal.studies import print_study, print_validation
 from dse.search import (
     RunOptions,
     load_study,

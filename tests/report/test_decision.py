@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dse.report import build_view, render_report
 from dse.report._decision import certificate_words, decision_entries
-from dse.report.terminal import print_study
+from dse.report.terminal.studies import print_study
 from dse.search import Certificate, decide
 from dse.workload import Parameter
 from tests.search.analyse.studies import study_of_trials, trial

@@ -16,7 +16,7 @@ from rich.console import Console as PlainConsole
 
 from dse._terminal import Console, visible
 from dse.report import render_report
-from dse.report.terminal import print_study, print_validation
+from dse.report.terminal.studies import print_study, print_validation
 from dse.search import RunOptions, TrialStatus, run, trial_table
 from dse.search._directory import StudyDirectory
 from dse.search._tables import csv_text

@@ -15,13 +15,8 @@ from rich.console import Console
 
 from dse.report import build_view, render_report, write_report
 from dse.report.page._payload import column
-from dse.report.terminal import (
-    PredictionView,
-    RankingRow,
-    print_prediction,
-    print_ranking,
-    print_study,
-)
+from dse.report.terminal import PredictionView, RankingRow, print_prediction, print_ranking
+from dse.report.terminal.studies import print_study
 from dse.search import Fact, InputFile, StudyResult, TrialRecord, TrialStatus, mark_front
 from dse.search.space import Objective
 from dse.sharding import ShardingPlan, ShardingType, TablePlan

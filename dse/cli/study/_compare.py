@@ -20,7 +20,7 @@ def compare_command(
 ) -> None:
     """Compare two studies: inputs, fronts, hypervolume, candidates in common."""
     from dse.cli._output import emit
-    from dse.report.terminal import print_comparison
+    from dse.report.terminal.studies import print_comparison
     from dse.search import compare_studies, load_study
 
     comparison = compare_studies(load_study(study_a).result, load_study(study_b).result)

@@ -141,7 +141,7 @@ def recommend_command(
     from dse.cli._progress import progress
     from dse.config import UnitKind
     from dse.report.console import line
-    from dse.report.terminal import print_recommendation
+    from dse.report.terminal.studies import print_recommendation
 
     new_file("--export", export, force=force)
     with progress("looking", quiet=as_json) as display:
@@ -238,7 +238,7 @@ def _solved(found: Recommendation, solved: Solved) -> dict[str, object]:
     import json
 
     from dse.cli.job._predictions import cost_fields, offer_fields
-    from dse.report.terminal import samples_of
+    from dse.report.terminal.studies import samples_of
     from dse.search.recommend import job_cost_usd
 
     option, prediction = solved.option, solved.prediction

@@ -185,7 +185,7 @@ class _Listener:
 
 def _print(study: Study, console: Console, messages: Console) -> None:
     from dse.report.console import plural
-    from dse.report.terminal import print_study
+    from dse.report.terminal.studies import print_study
     from dse.search import TrialStatus
 
     directory = study.directory

@@ -77,7 +77,7 @@ def validate_command(
     from dse.config import UnitKind
     from dse.errors import ConfigError
     from dse.report import write_report
-    from dse.report.terminal import print_validation
+    from dse.report.terminal.studies import print_validation
     from dse.search import ValidationMode, load_study, validation_to_json
     from dse.validation import ValidateOptions, validate_study
 

@@ -48,7 +48,7 @@ def whatif_command(
     from dse.errors import ConfigError
     from dse.report import write_report
     from dse.report.console import line
-    from dse.report.terminal import print_revision
+    from dse.report.terminal.studies import print_revision
     from dse.search import load_study, revise_study, write_revision
 
     if not changes:

@@ -1,10 +1,9 @@
-"""Results on a terminal, one module a type of result."""
+"""Results on a terminal, one module a type of result; those of search are in `studies`."""
 
 from __future__ import annotations
 
 from dse.report.terminal._calibration import CalibrationRow, calibration_rows, print_calibrations
 from dse.report.terminal._collective import print_collective, print_collectives
-from dse.report.terminal._comparison import print_comparison
 from dse.report.terminal._explanation import print_explanation
 from dse.report.terminal._overheads import print_overheads
 from dse.report.terminal._prediction import (
@@ -14,18 +13,14 @@ from dse.report.terminal._prediction import (
     print_prediction,
     print_ranking,
 )
-from dse.report.terminal._recommendation import print_recommendation, samples_of
 from dse.report.terminal._replay import print_replay_result
-from dse.report.terminal._revision import print_revision
 from dse.report.terminal._sharding import ShardingView, print_sharding
-from dse.report.terminal._study import print_study
 from dse.report.terminal._trace import (
     print_replay,
     print_sizes,
     print_streams,
     print_trace_summary,
 )
-from dse.report.terminal._validation import print_validation
 from dse.report.terminal._whatif import print_optimizations, print_what_if
 
 __all__ = [
@@ -37,23 +32,17 @@ __all__ = [
     "print_calibrations",
     "print_collective",
     "print_collectives",
-    "print_comparison",
     "print_difference",
     "print_explanation",
     "print_optimizations",
     "print_overheads",
     "print_prediction",
     "print_ranking",
-    "print_recommendation",
     "print_replay",
     "print_replay_result",
-    "print_revision",
     "print_sharding",
     "print_sizes",
     "print_streams",
-    "print_study",
     "print_trace_summary",
-    "print_validation",
     "print_what_if",
-    "samples_of",
 ]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dse.report import build_view
-from dse.report.terminal import print_study
+from dse.report.terminal.studies import print_study
 from dse.search import (
     RunOptions,
     TrialStatus,

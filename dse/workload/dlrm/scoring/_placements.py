@@ -348,10 +348,11 @@ class Placements:
         hot_rows: int,
     ) -> NDArray[np.int64]:
         """Returns the class of each shard; blocks of rows are taken in turns."""
-        if len(blocks) == len(columns) > 1 and len(set(columns)) == 1:
-            # Equal blocks are one object, and of tens of thousands few differ.
+        if len(columns) > 1 and len(blocks) in (1, len(columns)) and len(set(columns)) == 1:
+            # Equal blocks are one object, and of tens of thousands few differ; copies are alike.
             kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=len(blocks))
             _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+            kind_of = np.resize(kind_of, len(columns))
         else:
             first = kind_of = np.arange(len(columns))
         classes = [

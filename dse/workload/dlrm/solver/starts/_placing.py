@@ -90,14 +90,18 @@ def _placed(
     # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
     dealt = np.argsort(ranks % request.devices_per_node, kind="stable")
     most = int(shards[moves].max(initial=0))
+    # Of many ranks it takes longer to get memory than to compute what is in it.
+    after, largest = np.empty_like(total), np.empty_like(total[:, :-1])
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
         cut = at[every, table]
-        cost = np.where(moves[cut, None], costs[cut], 0.0)
-        room = total[:, -1] + cost[:, -1, None] <= memory_bytes
-        after = total[:, :-1] + cost[:, :-1, None]
-        largest = np.maximum(after, total[:, :-1].max(axis=2, keepdims=True))
-        value = weights @ (largest + _SPREAD_WEIGHT * after)
+        cost = np.where(moves[cut, None], costs[cut], 0.0)[:, :, None]
+        np.add(total, cost, out=after)
+        room = after[:, -1] <= memory_bytes
+        np.maximum(after[:, :-1], total[:, :-1].max(axis=2, keepdims=True), out=largest)
+        after *= _SPREAD_WEIGHT
+        largest += after[:, :-1]
+        value = weights @ largest
         # Ranks without room come last, those that hold the fewest bytes first.
         full = _NO_ROOM * (1.0 + total[:, -1] / memory_bytes)
         value = full if by_bytes else np.where(room, value, full)
@@ -108,7 +112,8 @@ def _placed(
         ranked = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")]
         taken = np.zeros(value.shape, dtype=bool)
         taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
-        total += cost[:, :, None] * taken[:, None, :]
+        np.multiply(cost, taken[:, None, :], out=after)
+        total += after
         for plan, row in enumerate(ranks[ranked[:, :most]].tolist()):
             if moves[cut[plan]]:
                 places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])

@@ -17,7 +17,7 @@ from dse.report.console import (
     signed_percent,
     texts,
 )
-from dse.report.terminal._study import short_name
+from dse.report.terminal.studies._study import short_name
 
 if TYPE_CHECKING:
     from rich.console import Console

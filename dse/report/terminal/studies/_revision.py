@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats, with_number
 from dse.report.console import UNKNOWN, Table, change, figures, line, names, plural, texts
-from dse.report.terminal._study import short_name
+from dse.report.terminal.studies._study import short_name
 from dse.search import TrialStatus, best_moves, conclude, front_moves
 
 if TYPE_CHECKING:
