@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_synthetic(path: Path, megabytes: float) -> None:
-    """Writes a trace of nested operators, launches, kernels and arrows, a step a millisecond."""
+#: Events of one launch.
+_LAUNCH_EVENTS = 7
+
+
+def write_synthetic(path: Path, megabytes: float = math.inf, events: float = math.inf) -> None:
+    """Writes a trace of nested operators, launches, kernels and arrows, a step a millisecond.
+
+    Args:
+        path: The file.
+        megabytes: How long it becomes.
+        events: How many events it gets.
+    """
     head = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}}
     with path.open("w") as file:
         file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         number, separator = 0, ""
-        while file.tell() < megabytes * 1e6:
+        while file.tell() < megabytes * 1e6 and number * _LAUNCH_EVENTS < events:
             lines = [json.dumps(event) for event in _launch(number)]
             file.write(separator + ",\n".join(lines))
             number, separator = number + 1, ",\n"

@@ -1,6 +1,7 @@
 """How fast traces are read, linked and replayed, how much memory that takes, how true replays are.
 
 Usage: python benchmarks/traces.py [PATH …] [--synthetic-megabytes N]
+       python benchmarks/traces.py --events N [N …] [--write docs/traces.md]
 
 Reads each Kineto file in a process of its own on one core: megabytes of JSON text a second, and
 the peak of resident memory above that of the bare interpreter, as a multiple of the text. Without
@@ -10,6 +11,10 @@ one is replayed: measured and simulated length of every rank's step, alone and t
 the time and the peak of memory of reading, linking, graph and simulation; and linked with the
 execution traces of the same run. A graph of 100,000 tasks is simulated on its own. At the end
 stands each figure beside the mark that it has to reach.
+
+With `--events`, `dse trace info` and `dse trace simulate` run on synthetic traces of so many
+events instead: processor time and the peak of memory of each command. 10^7 events take 3 GB of
+disk, 8 GB of memory and ten minutes. `--write` replaces the table on that page.
 """
 
 from __future__ import annotations
@@ -268,6 +273,45 @@ def print_marks(marks: list[Mark]) -> None:
     print(f"{sum(one.reached for one in marks)} of {len(marks)} marks reached")
 
 
+def print_sizes(counts: list[int], page: Path | None) -> None:
+    """Prints what commands cost on traces of so many events, and writes it into the page."""
+    rows = [_SIZES_HEAD, "|---:|---:|---|---:|---:|"]
+    print("\n".join(rows))
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / SYNTHETIC
+        for count in counts:
+            write_synthetic(made, events=count)
+            for command in ("info", "simulate"):
+                cpu_s, peak_bytes = cost_of("trace", command, str(made))
+                rows.append(
+                    f"| {count:,} | {made.stat().st_size / 1e9:.2g} GB | `dse trace {command}` | "
+                    f"{cpu_s:.0f} s | {peak_bytes / 1e9:.2g} GB |"
+                )
+                print(rows[-1], flush=True)
+    if page is not None:
+        before, _, after = page.read_text().partition(_SIZES_HEAD)
+        rest = after.partition("\n\n")[2]
+        page.write_text(before + "\n".join(rows) + "\n" + ("\n" + rest if rest else ""))
+
+
+#: First line of the table in docs/traces.md.
+_SIZES_HEAD = "| events | file | command | processor time | peak of memory |"
+
+
+def cost_of(*arguments: str) -> tuple[float, int]:
+    """Runs `dse` and returns its seconds of processor time and its peak of resident memory."""
+    command = [sys.executable, "-m", "dse", *arguments]
+    child = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(
+            f"dse {' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}"
+        )
+    return used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss
+
+
 ONLY = {"measure": measure, "peak": peak, "replay": replays, "partners": partners}
 
 
@@ -275,12 +319,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("paths", nargs="*", metavar="PATH")
     parser.add_argument("--synthetic-megabytes", type=float, default=100)
+    parser.add_argument("--events", type=int, nargs="+", metavar="N")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
     parser.add_argument("--only", choices=(*ONLY, "large"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
         for path in arguments.paths:
             {**ONLY, "large": large}[arguments.only](path)
         print(json.dumps([asdict(one) for one in MARKS]))
+        return
+    if arguments.events:
+        print_sizes(arguments.events, arguments.write)
         return
     marks = []
     with tempfile.TemporaryDirectory() as folder:

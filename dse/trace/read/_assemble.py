@@ -89,7 +89,8 @@ class Assembler:
         ends = Ends.take(columns)
         tables = self._tables(arrays)
         order = _order(start, duration, arrays)
-        arrays = {name: values[order] for name, values in arrays.items()}
+        for name in arrays:  # one after the other: together they are most of the memory
+            arrays[name] = arrays[name][order]
         arrays["device"] = arrays["device"].astype(np.int32)
         trace = RankTrace(
             file=self.file,

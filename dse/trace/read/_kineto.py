@@ -92,9 +92,11 @@ def _trace(file: str, content: bytearray) -> tuple[RankTrace, int | None]:
     columns = Columns()
     for first, events in blocks(document.events):
         columns.add(first, events)
-    document.events = UNSET
-    refuse_faults(file, columns)
     header = Header.parse(document)
+    # Nothing refers to the text any more, which is most of the memory.
+    del document
+    content.clear()
+    refuse_faults(file, columns)
     trace = Assembler(file, columns, header, notes).assemble()
     return trace, header.rank if header.rank is not None else rank_from_name(file)
 
