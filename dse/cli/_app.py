@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -207,7 +207,11 @@ def run_app() -> None:
     """Runs a command and exits with its code."""
     accept_any_encoding()
     try:
-        sys.exit(app(prog_name="dse", standalone_mode=False))
+        code = app(prog_name="dse", standalone_mode=False)
+        # Here, where a full disk or a reader that has gone is still an error of ours.
+        if sys.stdout is not None:  # a shell may have closed it
+            sys.stdout.flush()
+        sys.exit(code)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.message)
@@ -223,18 +227,27 @@ def run_app() -> None:
         sys.exit(interrupt.exit_code)
     except BrokenPipeError:
         # The reader (head, less) has gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         sys.exit(ExitCode.BAD_INPUT)
     except OSError as error:
-        # Of the system, such as a name that is too long for it.
-        if _state["debug"] or error.filename is None:
+        # Of the system, such as a name that is too long for it, or a full disk.
+        if _state["debug"]:
             raise
-        _end_with(f"{shown_path(error.filename)}: {error.strerror}")
+        if error.filename is not None:
+            _end_with(f"{shown_path(error.filename)}: {error.strerror}")
+        _close_output()
+        _end_with(f"{error.strerror or error}; `dse --debug` shows where")
+
+
+def _close_output() -> None:
+    """Lets go what standard output still holds; it would be written at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_with(message: str) -> NoReturn:
     from dse._terminal import visible
 
-    for line in message.splitlines():
-        print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
+    with suppress(OSError):  # standard error may be full or closed; the exit code still tells
+        for line in message.splitlines():
+            print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
     sys.exit(ExitCode.BAD_INPUT)

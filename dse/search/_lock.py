@@ -47,12 +47,19 @@ def lock_folder(root: Path) -> Iterator[None]:
             system without locks.
     """
     path = root / LOCK_NAME
+    created = False
     try:
         created = not root.exists()
         root.mkdir(parents=True, exist_ok=True)
         handle = _locked(path)
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _NO_LOCKS:
+        lockless = isinstance(error, OSError) and error.errno in _NO_LOCKS
+        if created:
+            with suppress(OSError):
+                if lockless:  # nobody can hold it
+                    path.unlink()
+                root.rmdir()
+        if isinstance(error, OSError) and lockless:
             raise StudyError(
                 f"cannot lock {path}: {error.strerror}; choose an --out on a file system that has "
                 "locks"
@@ -84,8 +91,13 @@ def _locked(path: Path) -> int:
             # The holder before may have removed the file since it was opened.
             if _is_file(handle, path):
                 note = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, note.encode(), 0)
+                try:
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, note.encode(), 0)
+                except OSError:
+                    with suppress(OSError):
+                        path.unlink()
+                    raise
                 return handle
             os.close(handle)
         except BaseException as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -94,6 +96,17 @@ def test_an_error_of_the_system_is_one_clean_line(space, tmp_path, monkeypatch):
     done = dse("run", space, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: /some/file: No space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("arguments", [["--version"], ["list", "platforms"]], ids=" ".join)
+def test_output_onto_a_full_disk_is_one_clean_line(arguments):
+    command = [sys.executable, "-m", "dse", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No space left on device")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+import errno
+import fcntl
 import multiprocessing
 import os
 import random
@@ -149,6 +151,31 @@ def test_a_second_run_changes_nothing_of_the_first(space, tmp_path):
 
     run(space, RunOptions(out=out), progress=meanwhile)
     assert seen
+
+
+@pytest.mark.parametrize("folder", [".", "new"])
+def test_a_full_disk_leaves_no_lock_and_no_folder(tmp_path, monkeypatch, folder):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with (
+        pytest.raises(StudyError, match=r"run\.lock: No space left"),
+        lock_folder(tmp_path / folder),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named_and_left_as_it_was(tmp_path, monkeypatch, number):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StudyError, match="cannot lock"), lock_folder(tmp_path / "new"):
+        pass
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_with_a_journal_alone_is_no_new_study(space, tmp_path):
