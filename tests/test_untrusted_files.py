@@ -89,6 +89,7 @@ CALLS = {
     # Names in the code, and Python files named on the command line.
     "import_module": {
         "dse/__init__.py",
+        "dse/report/__init__.py",
         "dse/trace/__init__.py",
         "dse/validation/trainer/__init__.py",
         "dse/trace/replay/_replay.py",

@@ -17,8 +17,10 @@ from dse.trace.read._rank_trace import ProcessGroup
 from dse.trace.read._ranks import check_ranks, rank_from_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from msgspec import Raw
 
     from dse.trace.read._rank_trace import RankTrace
 
@@ -89,16 +91,21 @@ def _trace(file: str, content: bytearray) -> tuple[RankTrace, int | None]:
     if document.events is UNSET:
         advice = "; it looks like an execution trace" if bytes(document.nodes) else ""
         raise ConfigError(f"{file}: not a Kineto trace: `traceEvents` is missing{advice}")
-    columns = Columns()
-    for first, events in blocks(document.events):
-        columns.add(first, events)
-    header = Header.parse(document)
+    columns, header = _columns(document.events), Header.parse(document)
     # Nothing refers to the text any more, which is most of the memory.
     del document
     content.clear()
     refuse_faults(file, columns)
     trace = Assembler(file, columns, header, notes).assemble()
     return trace, header.rank if header.rank is not None else rank_from_name(file)
+
+
+def _columns(raws: Sequence[Raw]) -> Columns:
+    """Takes all events; those of the last block may refer to the text, and end here."""
+    columns = Columns()
+    for first, events in blocks(raws):
+        columns.add(first, events)
+    return columns
 
 
 def _groups(config: object) -> Iterable[ProcessGroup]:
