@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Weight of all loads against the largest: decides between ranks that do not become the largest.
 _SPREAD_WEIGHT = 1e-3
 
+#: Loads of ranks that are looked at together, so that they stay in the processor's cache.
+_TOGETHER = 2**18
+
 #: More than any load costs.
 _NO_ROOM = 1e200
 
@@ -47,8 +50,10 @@ def place_shards(
     # Different blocks of rows make nodes different, which are alike in all other plans.
     different = [not options.cuts[number].even for number in range(len(options.cuts))]
     uneven = np.array(different)[cuts].any(axis=1)
-    for chosen in (np.flatnonzero(uneven), np.flatnonzero(~uneven)):
-        if len(chosen):
+    each = max(1, _TOGETHER // (len(weights) * options.request.world_size))
+    for alike in (np.flatnonzero(uneven), np.flatnonzero(~uneven)):
+        for start in range(0, len(alike), each):
+            chosen = alike[start : start + each]
             found = _placed(options, cuts[chosen], weights, memory_bytes, by_bytes)
             placed |= zip(chosen.tolist(), found, strict=True)
     return [placed[plan] for plan in range(len(cuts))]
@@ -91,17 +96,19 @@ def _placed(
     dealt = np.argsort(ranks % request.devices_per_node, kind="stable")
     most = int(shards[moves].max(initial=0))
     # Of many ranks it takes longer to get memory than to compute what is in it.
-    after, largest = np.empty_like(total), np.empty_like(total[:, :-1])
+    after, sums = np.empty_like(total), np.empty_like(total[:, :-1])
+    largest = total[:, :-1].max(axis=2, keepdims=True)
+    loads = np.arange(total.shape[1])[:, None]
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
         cut = at[every, table]
         cost = np.where(moves[cut, None], costs[cut], 0.0)[:, :, None]
         np.add(total, cost, out=after)
         room = after[:, -1] <= memory_bytes
-        np.maximum(after[:, :-1], total[:, :-1].max(axis=2, keepdims=True), out=largest)
+        np.maximum(after[:, :-1], largest, out=sums)
         after *= _SPREAD_WEIGHT
-        largest += after[:, :-1]
-        value = weights @ largest
+        sums += after[:, :-1]
+        value = weights @ sums
         # Ranks without room come last, those that hold the fewest bytes first.
         full = _NO_ROOM * (1.0 + total[:, -1] / memory_bytes)
         value = full if by_bytes else np.where(room, value, full)
@@ -109,12 +116,12 @@ def _placed(
         if stays.any():
             home = node_of[value.argmin(axis=1)]
             value[stays[cut, None] & (node_of != home[:, None])] = np.inf
-        ranked = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")]
-        taken = np.zeros(value.shape, dtype=bool)
-        taken[every[:, None], ranked] = np.arange(value.shape[1]) < shards[cut, None]
-        np.multiply(cost, taken[:, None, :], out=after)
-        total += after
-        for plan, row in enumerate(ranks[ranked[:, :most]].tolist()):
+        best = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")[:, :most]]
+        taken = np.arange(best.shape[1]) < shards[cut, None]
+        at_best = every[:, None, None], loads, best[:, None, :]
+        total[at_best] += cost * taken[:, None, :]
+        np.maximum(largest, total[at_best][:, :-1].max(axis=2, keepdims=True), out=largest)
+        for plan, row in enumerate(ranks[best].tolist()):
             if moves[cut[plan]]:
                 places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
     return [
