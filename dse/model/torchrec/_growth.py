@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dse.model.dlrm import Amount
     from dse.model.torchrec._recorder import Extent, Record, Recorder
 
-#: Highest power of the number of samples that is told apart.
+#: Highest power of the number of samples in a size.
 _POWERS = 2
 
 #: Kernels of the backward pass of attention.

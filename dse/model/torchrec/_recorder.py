@@ -208,7 +208,7 @@ class Recorder:
 
 
 def _dispatch_mode(record: Callable[..., None]) -> Any:
-    """Returns a context in which every operator below autograd is told after it has run."""
+    """Returns a context that reports every operator below autograd after it has run."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]

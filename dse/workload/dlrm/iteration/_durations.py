@@ -287,11 +287,11 @@ def _fill_all_to_alls(
     node_counts: NDArray[np.float64] | None,
 ) -> None:
     """Fills the exchanges of whole pooled vectors and of the input."""
-    dealt = _dealt(problem, layout, features)
-    if dealt:
+    exchanges = _all_to_alls(problem, layout, features)
+    if exchanges:
         # All of them go through the same formula.
-        held_bytes = np.concatenate([held for _, _, held in dealt], axis=1)
-        _fill_dealt(dealt, all_to_all_s(problem, held_bytes, node_counts), durations)
+        held_bytes = np.concatenate([held for _, _, held in exchanges], axis=1)
+        _add_times(exchanges, all_to_all_s(problem, held_bytes, node_counts), durations)
 
 
 def first_steps_s(
@@ -305,26 +305,28 @@ def first_steps_s(
         features: Shape `(features, ranks, candidates)`.
     """
     durations = np.zeros((len(Slot), *features.shape[1:]))
-    dealt = _dealt(problem, layout, features)
-    if dealt and problem.cluster.world_size > 1:
-        held_bytes = np.concatenate([held for _, _, held in dealt], axis=1)
-        _fill_dealt(dealt, first_step_s(problem, held_bytes), durations)
+    exchanges = _all_to_alls(problem, layout, features)
+    if exchanges and problem.cluster.world_size > 1:
+        held_bytes = np.concatenate([held for _, _, held in exchanges], axis=1)
+        _add_times(exchanges, first_step_s(problem, held_bytes), durations)
     return durations
 
 
 #: An exchange, a factor on its duration, and what each rank deals out in it.
-_Dealt = tuple[Slot, float, "NDArray[np.float64]"]
+_AllToAll = tuple[Slot, float, "NDArray[np.float64]"]
 
 
-def _dealt(problem: DlrmProblem, layout: int, features: NDArray[np.float64]) -> list[_Dealt]:
+def _all_to_alls(
+    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
+) -> list[_AllToAll]:
     """Returns the all-to-alls of whole pooled vectors and of the input."""
     cluster, wire = problem.cluster, problem.software.wire
-    dealt: list[_Dealt] = []
+    exchanges: list[_AllToAll] = []
     if layout >> ExchangeGroup.POOLED & 1:
         exchanged = features[group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)]
         held = problem.global_batch_size * exchanged
         ways = _ways(wire, Slot.POOLED_EXCHANGE, wire.whole)
-        dealt += [(slot, 1.0, value_bytes * held) for slot, value_bytes in ways]
+        exchanges += [(slot, 1.0, value_bytes * held) for slot, value_bytes in ways]
     exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
     if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
         # Prefetched, it overlaps with this batch's lookups.
@@ -332,17 +334,19 @@ def _dealt(problem: DlrmProblem, layout: int, features: NDArray[np.float64]) -> 
         overlaps = ahead and has_own_engines(cluster.device)
         slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
         input_bytes = features[rank_column(RankFeature.INPUT)]
-        dealt += [
+        exchanges += [
             (Slot.INPUT_EXCHANGE, slowdown, part * input_bytes) for part in _input_parts(problem)
         ]
-    return dealt
+    return exchanges
 
 
-def _fill_dealt(
-    dealt: list[_Dealt], seconds: NDArray[np.float64], durations: NDArray[np.float64]
+def _add_times(
+    exchanges: list[_AllToAll], seconds: NDArray[np.float64], durations: NDArray[np.float64]
 ) -> None:
     """Adds the time of each exchange to that of its task."""
-    for (slot, factor, _), lasts_s in zip(dealt, seconds.reshape(len(dealt), -1), strict=True):
+    for (slot, factor, _), lasts_s in zip(
+        exchanges, seconds.reshape(len(exchanges), -1), strict=True
+    ):
         durations[slot] += factor * lasts_s
 
 
