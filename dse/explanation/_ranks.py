@@ -89,15 +89,28 @@ def waits(
                 mine = found.setdefault(rank_of[member], {})
                 mine.setdefault((last, scope), []).append(waited_s)
     result = {}
+    by_all: dict[int, tuple[WaitedFor, ...]] = {}
     every = {rank: rank for rank in found} if folded is None else dict(folded.representatives)
     for rank, same in every.items():
-        others: dict[int, list[float]] = {}
-        for (last, scope), each in found.get(same, {}).items():
-            # Who stands for others waits for its own node, or its own local rank on others.
-            other = last if rank == same or folded is None else folded.met(scope, last, rank)
-            others.setdefault(other, []).extend(each)
-        if others:
-            listed = [WaitedFor(other, len(each), sum(each)) for other, each in others.items()]
-            listed.sort(key=lambda waited: (-waited.times, -waited.seconds, waited.rank))
-            result[rank] = tuple(listed)
+        mine = found.get(same)
+        if mine is None:
+            continue
+        listed = by_all.get(same)
+        if listed is None:
+            others: dict[int, list[float]] = {}
+            for (last, scope), each in mine.items():
+                # Who stands for others waits for its own node, or its own local rank on others.
+                other = last if rank == same or folded is None else folded.met(scope, last, rank)
+                others.setdefault(other, []).extend(each)
+            listed = _listed(others)
+            if all(scope is SyncScope.ALL for _, scope in mine):
+                by_all[same] = listed
+        result[rank] = listed
     return result
+
+
+def _listed(others: dict[int, list[float]]) -> tuple[WaitedFor, ...]:
+    """Returns whom one rank waited for, given the seconds of each time."""
+    listed = [WaitedFor(other, len(each), sum(each)) for other, each in others.items()]
+    listed.sort(key=lambda waited: (-waited.times, -waited.seconds, waited.rank))
+    return tuple(listed)

@@ -8,7 +8,7 @@ are then one sparse product: incidence `(candidates × ranks, classes)` times `(
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,20 @@ _WORK_FEATURES = (
 _ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None, int]
 
 
+class _RowCut(NamedTuple):
+    """A table cut by rows.
+
+    Attributes:
+        blocks: Its blocks, in the order of rows.
+        first: The first block of each kind; shape `(kinds,)`.
+        kind_of: Kind of each block; shape `(blocks,)`.
+    """
+
+    blocks: tuple[RowBlock | None, ...]
+    first: NDArray[np.int64]
+    kind_of: NDArray[np.int64]
+
+
 class Placements:
     """Registry of options and shard classes of one problem.
 
@@ -58,6 +72,7 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
+        self._row_cuts: dict[tuple[int, int, int], _RowCut] = {}
         self._class_ids: dict[_ClassKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
@@ -94,15 +109,9 @@ class Placements:
         table = problem.model.tables[table_index]
         on_all = len(plan.ranks) == problem.cluster.world_size
         group = exchange_group(plan.sharding_type, pooled=table.pooled, on_all=on_all)
-        blocks = self._blocks(table_index, _row_blocks(plan, problem), hot_rows)
-        classes = self._shard_classes(
-            table_index,
-            group,
-            shard_columns(plan, table.dim, problem.cluster.devices_per_domain),
-            blocks,
-            cached_share,
-            hot_rows,
-        )
+        cut = self._row_cut(table_index, _row_blocks(plan, problem), hot_rows)
+        columns = shard_columns(plan, table.dim, problem.cluster.devices_per_domain)
+        classes = self._shard_classes(table_index, group, columns, cut, cached_share, hot_rows)
         groups, hot = 1 << group, -1
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
@@ -144,23 +153,24 @@ class Placements:
         """
         problem = self._problem
         group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
-        blocks = self._blocks(table_index, _row_divisor(kind, problem), hot_rows)
+        cut = self._row_cut(table_index, _row_divisor(kind, problem), hot_rows)
         self._host_columns |= cached_share is not None
         widths = column_widths(problem.model.tables[table_index].dim, parts)
         by_width = {
-            columns: self._shard_classes(
-                table_index, group, (columns,) * len(blocks), blocks, cached_share, hot_rows
+            columns: self._classes_of_kinds(
+                table_index, group, columns, cut, cached_share, hot_rows
             )
             for columns in dict.fromkeys(widths)
         }
-        classes = [by_width[columns] for columns in widths]
-        different, places = np.unique(np.array(classes), return_inverse=True)
+        classes = np.array([by_width[columns] for columns in widths])
+        different, kinds = np.unique(classes, return_inverse=True)
+        places = kinds.reshape(classes.shape)[:, cut.kind_of]
         chosen, groups = different.tolist(), 1 << group
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
             chosen.append(self._hot_class(table_index, hot_rows))
         rows = np.array([self._class_features[number] for number in chosen])
-        return groups, rows[:, : self._width], places.reshape(len(classes), len(blocks))
+        return groups, rows[:, : self._width], places
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -289,11 +299,15 @@ class Placements:
             cluster.device.memory_bandwidth_bytes_per_s / cluster.host_link.bandwidth_bytes_per_s
         )
         for option in options.tolist():
-            hot = [self._hot[option]] * cluster.world_size if self._hot[option] >= 0 else []
-            for shard in (*self._entries[option][1].tolist(), *hot):
+            # Of very many shards few differ.
+            shards, counts = np.unique(self._entries[option][1], return_counts=True)
+            held = list(zip(shards.tolist(), counts.tolist(), strict=True))
+            if self._hot[option] >= 0:
+                held.append((self._hot[option], cluster.world_size))
+            for shard, count in held:
                 features, group = self._class_features[shard], self._class_groups[shard]
                 for direction, (memory, cache) in enumerate(_WORK_FEATURES):
-                    work = (
+                    work = count * (
                         features[group_column(group, memory)]
                         + features[group_column(group, cache)]
                     )
@@ -301,17 +315,25 @@ class Placements:
                     weights[group, direction] += work
                     if group is ExchangeGroup.REPLICATED:
                         continue
-                    crossing = features[link_column(group, direction)] * link_weight
+                    crossing = count * features[link_column(group, direction)] * link_weight
                     weighted[group, direction] += crossing * HOST_ROWS_SPREAD
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
-    def _blocks(self, table_index: int, count: int, hot_rows: int) -> tuple[RowBlock | None, ...]:
+    def _row_cut(self, table_index: int, count: int, hot_rows: int) -> _RowCut:
         """Returns the blocks of rows that a table is cut into; None alone if it is not."""
-        if count == 1:
-            return (None,)
-        table = cold_part(self._problem.model.tables[table_index], hot_rows)
-        return lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
+        key = (table_index, count, hot_rows)
+        found = self._row_cuts.get(key)
+        if found is None:
+            blocks: tuple[RowBlock | None, ...] = (None,)
+            if count > 1:
+                table = cold_part(self._problem.model.tables[table_index], hot_rows)
+                blocks = lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
+            # Equal blocks are one object, and of tens of thousands few differ.
+            kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=count)
+            _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
+            found = self._row_cuts[key] = _RowCut(blocks, first, kind_of)
+        return found
 
     def _hot_class(self, table_index: int, hot_rows: int) -> int:
         """Returns the class of one rank's copy of a table's hot rows."""
@@ -344,30 +366,55 @@ class Placements:
         table_index: int,
         group: ExchangeGroup,
         columns: Sequence[int],
-        blocks: Sequence[RowBlock | None],
+        cut: _RowCut,
         cached_share: float | None,
         hot_rows: int,
     ) -> NDArray[np.int64]:
         """Returns the class of each shard; blocks of rows are taken in turns."""
-        if len(columns) > 1 and len(blocks) in (1, len(columns)) and len(set(columns)) == 1:
-            # Equal blocks are one object, and of tens of thousands few differ; copies are alike.
-            kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=len(blocks))
-            _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
-            kind_of = np.resize(kind_of, len(columns))
-        else:
-            first = kind_of = np.arange(len(columns))
-        classes = [
+        blocks = cut.blocks
+        if len(blocks) in (1, len(columns)) and len(set(columns)) == 1:
+            # Of shards of equal columns, blocks alike are alike.
+            classes = self._classes_of_kinds(
+                table_index, group, columns[0], cut, cached_share, hot_rows
+            )
+            return classes[np.resize(cut.kind_of, len(columns))]
+        return np.array(
+            [
+                self._shard_class(
+                    table_index,
+                    group,
+                    columns[shard],
+                    (blocks[shard % len(blocks)], len(blocks)),
+                    cached_share,
+                    hot_rows,
+                )
+                for shard in range(len(columns))
+            ],
+            dtype=np.int64,
+        )
+
+    def _classes_of_kinds(
+        self,
+        table_index: int,
+        group: ExchangeGroup,
+        columns: int,
+        cut: _RowCut,
+        cached_share: float | None,
+        hot_rows: int,
+    ) -> NDArray[np.int64]:
+        """Returns the class of a shard of each kind of blocks; shape `(kinds,)`."""
+        found = [
             self._shard_class(
                 table_index,
                 group,
-                columns[shard],
-                (blocks[shard % len(blocks)], len(blocks)),
+                columns,
+                (cut.blocks[block], len(cut.blocks)),
                 cached_share,
                 hot_rows,
             )
-            for shard in first.tolist()
+            for block in cut.first.tolist()
         ]
-        return np.array(classes, dtype=np.int64)[kind_of]
+        return np.array(found, dtype=np.int64)
 
     def _shard_class(
         self,

@@ -262,7 +262,8 @@ class ShardingOptions:
             return np.ones(count, dtype=bool)
         # A node must have room for all shards of a table that stays on it.
         least = key.shards if key.kind is ShardingType.TABLE_COLUMN_WISE else 1
-        known = (scope, placement.rank_sets, least)
+        # Placements alike share their sets, whose ranks may be too many to hash each time.
+        known = (scope, id(placement.rank_sets), least)
         if known not in self._masks:
             mask = np.zeros(count, dtype=bool)
             for ranks in placement.rank_sets:
