@@ -92,18 +92,18 @@ def waits(
     by_all: dict[int, tuple[WaitedFor, ...]] = {}
     every = {rank: rank for rank in found} if folded is None else dict(folded.representatives)
     for rank, same in every.items():
-        mine = found.get(same)
-        if mine is None:
+        waited = found.get(same)
+        if waited is None:
             continue
         listed = by_all.get(same)
         if listed is None:
             others: dict[int, list[float]] = {}
-            for (last, scope), each in mine.items():
+            for (last, scope), each in waited.items():
                 # Who stands for others waits for its own node, or its own local rank on others.
                 other = last if rank == same or folded is None else folded.met(scope, last, rank)
                 others.setdefault(other, []).extend(each)
             listed = _listed(others)
-            if all(scope is SyncScope.ALL for _, scope in mine):
+            if all(scope is SyncScope.ALL for _, scope in waited):
                 by_all[same] = listed
         result[rank] = listed
     return result

@@ -8,13 +8,13 @@ are then one sparse product: incidence `(candidates × ranks, classes)` times `(
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.lookup_blocks import RowBlock, lookup_blocks
+from dse.lookup_blocks import RowBlock
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import ShardingType, cold_part, column_widths, row_blocks, shard_columns
+from dse.sharding import column_widths, shard_columns
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     SYNCED_FEATURE_COUNT,
@@ -25,6 +25,7 @@ from dse.workload.dlrm.scoring._features import (
     group_column,
     link_column,
 )
+from dse.workload.dlrm.scoring._row_cuts import blocks_of_plan, blocks_of_type, row_cut
 from dse.workload.dlrm.scoring._shard_features import shard_contexts, shard_features
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.sharding import ShardingPlan, TablePlan
+    from dse.sharding import ShardingPlan, ShardingType, TablePlan
     from dse.workload.dlrm._problem import DlrmProblem
+    from dse.workload.dlrm.scoring._row_cuts import RowCut
 
 #: Where the work of a lookup and of its update stands: memory and cache bytes.
 _WORK_FEATURES = (
@@ -44,20 +46,6 @@ _WORK_FEATURES = (
 
 #: Table, exchange group, columns, block of rows and how many there are, cached share, hot rows.
 _ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None, int]
-
-
-class _RowCut(NamedTuple):
-    """A table cut by rows.
-
-    Attributes:
-        blocks: Its blocks, in the order of rows.
-        first: The first block of each kind; shape `(kinds,)`.
-        kind_of: Kind of each block; shape `(blocks,)`.
-    """
-
-    blocks: tuple[RowBlock | None, ...]
-    first: NDArray[np.int64]
-    kind_of: NDArray[np.int64]
 
 
 class Placements:
@@ -72,7 +60,7 @@ class Placements:
     def __init__(self, problem: DlrmProblem) -> None:
         self._problem = problem
         self._contexts = shard_contexts(problem)
-        self._row_cuts: dict[tuple[int, int, int], _RowCut] = {}
+        self._row_cuts: dict[tuple[int, int, int], RowCut] = {}
         self._class_ids: dict[_ClassKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
@@ -109,7 +97,7 @@ class Placements:
         table = problem.model.tables[table_index]
         on_all = len(plan.ranks) == problem.cluster.world_size
         group = exchange_group(plan.sharding_type, pooled=table.pooled, on_all=on_all)
-        cut = self._row_cut(table_index, _row_blocks(plan, problem), hot_rows)
+        cut = self._row_cut(table_index, blocks_of_plan(plan, problem.cluster), hot_rows)
         columns = shard_columns(plan, table.dim, problem.cluster.devices_per_domain)
         classes = self._shard_classes(table_index, group, columns, cut, cached_share, hot_rows)
         groups, hot = 1 << group, -1
@@ -153,7 +141,7 @@ class Placements:
         """
         problem = self._problem
         group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
-        cut = self._row_cut(table_index, _row_divisor(kind, problem), hot_rows)
+        cut = self._row_cut(table_index, blocks_of_type(kind, problem.cluster), hot_rows)
         self._host_columns |= cached_share is not None
         widths = column_widths(problem.model.tables[table_index].dim, parts)
         by_width = {
@@ -320,19 +308,13 @@ class Placements:
                     weights[group, direction] += crossing
         return np.divide(weighted, weights, out=np.zeros_like(weighted), where=weights > 0)
 
-    def _row_cut(self, table_index: int, count: int, hot_rows: int) -> _RowCut:
-        """Returns the blocks of rows that a table is cut into; None alone if it is not."""
+    def _row_cut(self, table_index: int, count: int, hot_rows: int) -> RowCut:
+        """Returns the blocks of rows that a table is cut into."""
         key = (table_index, count, hot_rows)
         found = self._row_cuts.get(key)
         if found is None:
-            blocks: tuple[RowBlock | None, ...] = (None,)
-            if count > 1:
-                table = cold_part(self._problem.model.tables[table_index], hot_rows)
-                blocks = lookup_blocks(table.indices, row_blocks(table.rows, count), table.name)
-            # Equal blocks are one object, and of tens of thousands few differ.
-            kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=count)
-            _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
-            found = self._row_cuts[key] = _RowCut(blocks, first, kind_of)
+            table = self._problem.model.tables[table_index]
+            found = self._row_cuts[key] = row_cut(table, count, hot_rows)
         return found
 
     def _hot_class(self, table_index: int, hot_rows: int) -> int:
@@ -366,7 +348,7 @@ class Placements:
         table_index: int,
         group: ExchangeGroup,
         columns: Sequence[int],
-        cut: _RowCut,
+        cut: RowCut,
         cached_share: float | None,
         hot_rows: int,
     ) -> NDArray[np.int64]:
@@ -398,7 +380,7 @@ class Placements:
         table_index: int,
         group: ExchangeGroup,
         columns: int,
-        cut: _RowCut,
+        cut: RowCut,
         cached_share: float | None,
         hot_rows: int,
     ) -> NDArray[np.int64]:
@@ -465,19 +447,3 @@ class _Arrays:
         self.hot_columns = (
             np.flatnonzero(self.class_features[copies].any(axis=0)) if len(copies) else None
         )
-
-
-def _row_blocks(plan: TablePlan, problem: DlrmProblem) -> int:
-    """Blocks that the rows of a placement are cut into: some ranks or nodes may have them."""
-    if plan.sharding_type in (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE):
-        return len(plan.ranks)
-    return _row_divisor(plan.sharding_type, problem)
-
-
-def _row_divisor(kind: ShardingType, problem: DlrmProblem) -> int:
-    """Blocks that the rows are cut into where all ranks, or those of one node, have them."""
-    if kind is ShardingType.ROW_WISE:
-        return problem.cluster.world_size
-    if kind in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD):
-        return problem.cluster.domain_size
-    return 1
