@@ -15,7 +15,13 @@ from dse.workload.dlrm.iteration._durations import first_steps_s, slot_durations
 from dse.workload.dlrm.iteration._layout import build_layout
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS, DlrmProgram
-from dse.workload.dlrm.program._software import DenseBottom, DlrmRuntime, HostOperators, InputPath
+from dse.workload.dlrm.program._software import (
+    DenseBottom,
+    DlrmRuntime,
+    HandlingTimes,
+    HostOperators,
+    InputPath,
+)
 from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
 from dse.workload.dlrm.scoring._scorer import PlanScorer, PlanScores
@@ -35,6 +41,7 @@ __all__ = [
     "DlrmRuntime",
     "DlrmWorkload",
     "ExchangeGroup",
+    "HandlingTimes",
     "HostOperators",
     "InputPath",
     "LayoutGraph",

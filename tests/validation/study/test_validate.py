@@ -302,7 +302,7 @@ def test_every_trainer_has_factors_of_its_own(study, oracle, monkeypatch):
     candidates, how = asked[1]
     assert how["trainer"] == found.setting.trainer == "torchrec"
     for one in candidates:
-        assert one.problem.software.host_operators.batch > 0
+        assert one.problem.software.handling.batch_s > 0
     # Row-wise tables run as TorchRec cuts them.
     kinds = {table.sharding_type.value for one in candidates for table in one.plan.tables}
     assert kinds <= {"table_wise", "row_wise", "data_parallel"}

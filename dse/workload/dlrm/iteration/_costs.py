@@ -124,7 +124,7 @@ def host_costs(
     software = problem.software
     times = host_times(problem.cluster.host, problem.host_profile)
     others = {
-        STEP: Dispatch(software.step_host_s, 0.0),
+        STEP: Dispatch(software.step_host_s + _handling_s(problem, work), 0.0),
         GRAPH_LAUNCH: times.graph_launch(),
         WAIT: Dispatch(0.0, 0.0),
         LOADING: Dispatch(software.loader_s_per_sample * problem.local_batch_size, 0.0),
@@ -159,6 +159,21 @@ def _handled(problem: DlrmProblem, work: HostWork) -> float:
         cut = group in (ExchangeGroup.ROW, ExchangeGroup.NODE)
         count += (host.group + (host.cut_rows if cut else 0.0)) / _GROUP_PARTS
     return count
+
+
+def _handling_s(problem: DlrmProblem, work: Sequence[HostWork]) -> float:
+    """Returns what features and exchange groups take on a host that is the device."""
+    times = problem.software.handling
+    features = sum(table.feature_count for table in problem.model.tables)
+    found = times.batch_s + times.feature_s * features
+    for group in {group for one in work for group in one.groups}:
+        if group is ExchangeGroup.REPLICATED:
+            found += times.replicated_s
+            continue
+        found += times.group_s
+        if group in (ExchangeGroup.ROW, ExchangeGroup.NODE):
+            found += times.cut_rows_s
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from dse.workload.dlrm.iteration._operators import (
     dense_buckets,
     stack_operators,
 )
-from dse.workload.dlrm.program._software import HostOperators, InputPath
+from dse.workload.dlrm.program._software import HandlingTimes, HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def make_shape(
     node_count, local_size = cluster.domain_count, cluster.domain_size
     if one_rank:
         node_count, local_size = min(node_count, _SEVERAL), min(local_size, _SEVERAL)
+    handling = software.handling != HandlingTimes()
     copies: tuple[str, ...] = ()
     if software.input_path is not InputPath.ON_DEVICE:
         copies = ("copy indices", *(operator.name for operator in dense.input_copy))
@@ -143,9 +144,9 @@ def make_shape(
         launch=software.launch,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
         pipeline=software.pipeline,
-        handles_features=software.host_operators != HostOperators(),
+        handles_features=software.host_operators != HostOperators() or handling,
         input_path=software.input_path,
-        host_step=software.step_host_s > 0,
+        host_step=software.step_host_s > 0 or handling,
         loads_batches=software.loader_s_per_sample > 0,
         forward_only=forward_only,
         mirrored=software.wire.mirrored,

@@ -59,8 +59,28 @@ class HostOperators:
     replicated: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class HandlingTimes:
+    """The same on a CPU, which is host and device in one: processor time instead of operators.
+
+    Attributes:
+        batch_s: For each iteration.
+        feature_s: For each feature of the model.
+        group_s: For each exchange group of the plan.
+        cut_rows_s: For each group whose rows are cut, on top of that.
+        replicated_s: For the group of tables of which every rank has a copy.
+    """
+
+    batch_s: float = 0.0
+    feature_s: float = 0.0
+    group_s: float = 0.0
+    cut_rows_s: float = 0.0
+    replicated_s: float = 0.0
+
+
 _FUSED = EmbeddingKernels()
 _NO_OPERATORS = HostOperators()
+_NO_TIMES = HandlingTimes()
 _FP32 = WireFormats()
 
 
@@ -95,6 +115,7 @@ class DlrmRuntime:
             automatic differentiation, views, casts, one optimizer call a parameter. Eager only;
             host overheads measured from traces hold them already.
         host_operators: Operators that the host dispatches besides those of the model.
+        handling: What takes their place on a CPU; all zero on GPUs.
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
@@ -131,6 +152,7 @@ class DlrmRuntime:
     lengths_first: bool = False
     calls_per_operator: float = 1.0
     host_operators: HostOperators = _NO_OPERATORS
+    handling: HandlingTimes = _NO_TIMES
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
     capturable: bool = True

@@ -19,6 +19,7 @@ from dse.workload.dlrm import (
     DlrmJob,
     DlrmProblem,
     DlrmRuntime,
+    HandlingTimes,
     HostOperators,
     PlanScorer,
     Slot,
@@ -146,6 +147,27 @@ def test_host_time_by_hand():
     )
     added_s = host_s(handled, copies) - host_s(plain, copies)
     assert added_s == pytest.approx((10 + 2 * 2 + 9) * DISPATCH_S)
+
+
+def test_handling_on_a_cpu_by_hand():
+    """Two features; the second table is in a group of its own where it is cut by rows."""
+    tables = (make_table("a"), make_table("b"))
+    times = HandlingTimes(
+        batch_s=1e-3, feature_s=2e-4, group_s=3e-4, cut_rows_s=1e-4, replicated_s=5e-4
+    )
+    plain, handled = (
+        problem_of(tables=tables),
+        problem_of(DlrmRuntime(handling=times), tables=tables),
+    )
+    every = tuple(range(4))
+    for kind, added_s in (
+        (TW, 1e-3 + 2 * 2e-4 + 3e-4),
+        (RW, 1e-3 + 2 * 2e-4 + 3e-4 + 3e-4 + 1e-4),
+        (ShardingType.DATA_PARALLEL, 1e-3 + 2 * 2e-4 + 3e-4 + 5e-4),
+    ):
+        second = TablePlan("b", kind, (1,) if kind is TW else every)
+        plan = ShardingPlan(4, (TablePlan("a", TW, (0,)), second))
+        assert host_s(handled, plan) - host_s(plain, plan) == pytest.approx(added_s)
 
 
 @given(
