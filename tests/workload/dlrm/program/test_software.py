@@ -229,12 +229,14 @@ def test_lengths_before_indices_are_one_more_collective():
     assert one < two <= one + 1.5 * empty
 
 
+@pytest.mark.parametrize("name", ["dse_trainer", "torchrec"])
 @pytest.mark.parametrize("seed", range(3))
-def test_no_plan_on_cpus_is_below_the_bound(seed):
+def test_no_plan_on_cpus_is_below_the_bound(name, seed):
     rng = np.random.default_rng(seed)
     for _ in range(6):
         tables = random_tables(rng, int(rng.integers(1, 4)))
-        software = find_program(DLRM_PROGRAMS, "dse_trainer").software
+        program = find_program(DLRM_PROGRAMS, name)
+        software = program.software_for(Precision.FP32, on_cpu=True)
         problem = cpu_problem(software, int(rng.choice([2, 4])), tables)
         scorer = PlanScorer(problem)
         request = planning_request(scorer, random_types(rng), 0)
