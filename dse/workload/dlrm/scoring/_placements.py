@@ -153,14 +153,19 @@ class Placements:
             )
             for columns in dict.fromkeys(widths)
         }
-        classes = [by_width[columns] for columns in widths]
-        different, places = np.unique(np.array(classes), return_inverse=True)
-        chosen, groups = different.tolist(), 1 << group
+        # Most cuts have one class of shards: sorting arrays takes longer than all else here.
+        chosen = sorted({number for classes in by_width.values() for number in classes.tolist()})
+        if len(chosen) == 1:
+            places = np.zeros((len(widths), len(blocks)), dtype=np.int64)
+        else:
+            classes = np.array([by_width[columns] for columns in widths])
+            places = np.searchsorted(chosen, classes)
+        groups = 1 << group
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
             chosen.append(self._hot_class(table_index, hot_rows))
         rows = np.array([self._class_features[number] for number in chosen])
-        return groups, rows[:, : self._width], places.reshape(len(classes), len(blocks))
+        return groups, rows[:, : self._width], places
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -349,11 +354,12 @@ class Placements:
         hot_rows: int,
     ) -> NDArray[np.int64]:
         """Returns the class of each shard; blocks of rows are taken in turns."""
-        if len(columns) > 1 and len(blocks) in (1, len(columns)) and len(set(columns)) == 1:
+        if len(columns) > 1 and len(blocks) == 1 == len(set(columns)):
+            first, kind_of = np.zeros(1, dtype=np.int64), np.zeros(len(columns), dtype=np.int64)
+        elif len(columns) > 1 and len(blocks) == len(columns) and len(set(columns)) == 1:
             # Equal blocks are one object, and of tens of thousands few differ; copies are alike.
             kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=len(blocks))
             _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
-            kind_of = np.resize(kind_of, len(columns))
         else:
             first = kind_of = np.arange(len(columns))
         classes = [
