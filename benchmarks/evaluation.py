@@ -53,10 +53,10 @@ PHASES: dict[str, tuple[str, ...]] = {
         "dse.workload.dlrm.scoring._scorer:PlanScorer.score_options",
         "dse.workload.dlrm.scoring._scorer:PlanScorer.marginal_costs",
     ),
-    "rest of the search": ("dse.search.evaluate._evaluator:ConfigurationEvaluator._planned",),
+    "rest of the search": ("dse.search.evaluate._configurations:ConfigurationEvaluator._planned",),
     "interval": ("dse.workload._iteration:Iteration.sample_times_s",),
-    "rest of the prediction": ("dse.search.evaluate._evaluator:predict_job",),
-    "rest": ("dse.search.evaluate._evaluator:ConfigurationEvaluator._evaluate",),
+    "rest of the prediction": ("dse.search.evaluate._configurations:predict_job",),
+    "rest": ("dse.search.evaluate._configurations:ConfigurationEvaluator._evaluate",),
 }
 
 

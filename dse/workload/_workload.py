@@ -379,11 +379,11 @@ class Workload(ABC):
             extra_links=tuple(links),
             extra_networks=tuple(networks),
         )
-        own = platform.cluster(cluster.world_size)
         if cluster.domain_count == 1:
+            own = platform.cluster(cluster.world_size)
             cluster = replace(cluster, network=own.network)
-        if cluster.world_size == 1:
-            cluster = replace(cluster, link=own.link)
+            if cluster.world_size == 1:
+                cluster = replace(cluster, link=own.link)
         if host_profile is None:
             return cluster
         return replace(cluster, host=host_profile.host_spec(cluster.host))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search._records import Params
     from dse.search.space import SearchSpace
+    from dse.sharding import ShardingPlan
     from dse.workload import Job
 
 #: Plans that are remembered: on one node the network makes no difference, so many configurations
@@ -83,7 +84,7 @@ class ConfigurationEvaluator(Evaluator):
             quick=True,
             headroom=_least_headroom(context.space),
         )
-        self._plans: OrderedDict[Hashable, Job] = OrderedDict()
+        self._plans: OrderedDict[Hashable, tuple[ShardingPlan, str]] = OrderedDict()
         self._bounds: dict[Hashable, float | None] = {}
         self._least_s: dict[tuple[Hashable, bool], float] = {}
         self._favourable: dict[Params, Job] = {}
@@ -275,9 +276,13 @@ class ConfigurationEvaluator(Evaluator):
         key = job.key()
         if key is None:
             return job.planned(self._effort)
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = job.planned(self._effort)
+        known = self._plans.get(key)
+        if known is not None:
+            return job.with_plan(*known)
+        found = job.planned(self._effort)
+        if found.plan is not None:
+            # Not the job, whose performance model takes much more memory.
+            self._plans[key] = found.plan, found.planner
             if len(self._plans) > _PLANS_KEPT:
                 self._plans.popitem(last=False)
         return found

@@ -46,7 +46,6 @@ def chosen_wire(program: DlrmProgram, own: WireFormats, text: str) -> WireFormat
     return own
 
 
-@lru_cache(maxsize=64)
 def stored_model(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:
     """Returns a model with another type of all rows, or another update rule of the tables.
 
@@ -55,6 +54,13 @@ def stored_model(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:
         data_type: Name of a type; that of each table if empty.
         optimizer: Name of an update rule; the model's if empty.
     """
+    # A model is large: even to look it up takes longer than most of what makes a job.
+    return _stored_model(model, data_type, optimizer) if data_type or optimizer else model
+
+
+@lru_cache(maxsize=64)
+def _stored_model(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:
+    """Does the same where something is asked for."""
     if optimizer:
         model = replace(model, sparse_optimizer=Optimizer(optimizer))
     if data_type:

@@ -82,6 +82,7 @@ class DlrmJob(Job):
         self._program = program
         self._placements = placements
         self._scorer = scorer
+        self._iteration: Iteration | None = None
 
     @staticmethod
     def scored(scorer: PlanScorer, plan: ShardingPlan) -> DlrmJob:
@@ -297,6 +298,12 @@ class DlrmJob(Job):
 
         Tasks of the same name are wrong in the same way on all ranks.
         """
+        if self._iteration is None:
+            # A prediction simulates it, and samples its errors.
+            self._iteration = self._filled()
+        return self._iteration
+
+    def _filled(self) -> Iteration:
         filled = self.scorer.filled(self._decided())
         graph = filled.layout.graph
         group = _groups(graph.names)

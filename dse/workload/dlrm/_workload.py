@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse.config import parse_document
@@ -50,6 +50,16 @@ if TYPE_CHECKING:
     from dse.workload._programs import Program
     from dse.workload.dlrm.program._programs import DlrmProgram
     from dse.workload.dlrm.program._software import DlrmRuntime
+
+#: Parameters that change what a program does.
+_OF_PROGRAM = (
+    "overlap_dense_all_reduce",
+    "hot_rows",
+    FORMER_PIPELINE,
+    "train_pipeline",
+    "launch",
+    "communication_precision",
+)
 
 #: Fewest ranks of a sharding group: with one there is nothing to shard.
 _LEAST_GROUP = 2
@@ -137,8 +147,14 @@ class DlrmWorkload(ModelWorkload):
             )
         name = self.program_name(parameters)
         program = DLRM_PROGRAMS[name]
-        alone = cluster.world_size == 1
-        software = program.software_for(precision, on_cpu=cluster.device.kind == "cpu")
+        chosen = tuple((each, parameters[each]) for each in _OF_PROGRAM if each in parameters)
+        software = _chosen_software(
+            name,
+            precision,
+            chosen,
+            on_cpu=cluster.device.kind == "cpu",
+            alone=cluster.world_size == 1,
+        )
         problem = make_problem(
             stored_model(
                 self.model,
@@ -148,7 +164,7 @@ class DlrmWorkload(ModelWorkload):
             _sharding_group(cluster, parameters, program),
             _global_batch_size(parameters),
             precision,
-            _overridden(program, software, parameters, alone),
+            software,
             host_profile,
             _weight_sync(parameters),
         )
@@ -321,23 +337,31 @@ def _weight_sync(parameters: Mapping[str, ParameterValue]) -> WeightSync:
     )
 
 
-def _overridden(
-    program: DlrmProgram,
-    software: DlrmRuntime,
-    parameters: Mapping[str, ParameterValue],
+@lru_cache(maxsize=1024)
+def _chosen_software(
+    name: str,
+    precision: Precision,
+    chosen: tuple[tuple[str, ParameterValue], ...],
+    *,
+    on_cpu: bool,
     alone: bool,
 ) -> DlrmRuntime:
     """Returns a training program with what parameters say about it in place of what it does.
 
+    Studies look at thousands of jobs that share a few of them.
+
     Args:
-        program: The program.
-        software: The same in the precision of the job.
-        parameters: Value of every parameter.
+        name: Name of the program.
+        precision: Precision of the dense part.
+        chosen: Names and values of the parameters that change a program.
+        on_cpu: Whether it runs on CPUs.
         alone: Whether there is a single rank, which sends nothing.
 
     Raises:
         ConfigError: The program cannot do that.
     """
+    program, parameters = DLRM_PROGRAMS[name], dict(chosen)
+    software = program.software_for(precision, on_cpu=on_cpu)
     changes: dict[str, Any] = {
         name: bool(parameters[name])
         for name in ("overlap_dense_all_reduce", "hot_rows")
@@ -352,8 +376,8 @@ def _overridden(
         changes["launch"] = LaunchMode(str(parameters["launch"]))
     if "communication_precision" in parameters:
         text = str(parameters["communication_precision"])
-        chosen = chosen_wire(program, software.wire, text)
-        changes["wire"] = software.wire if alone else chosen
+        wire = chosen_wire(program, software.wire, text)
+        changes["wire"] = software.wire if alone else wire
     changed = replace(software, **changes)
     if changed.launch is LaunchMode.CUDA_GRAPHS and not changed.capturable:
         able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.software.capturable)

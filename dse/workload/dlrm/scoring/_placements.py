@@ -150,10 +150,14 @@ class Placements:
             )
             for columns in dict.fromkeys(widths)
         }
-        classes = np.array([by_width[columns] for columns in widths])
-        different, kinds = np.unique(classes, return_inverse=True)
-        places = kinds.reshape(classes.shape)[:, cut.kind_of]
-        chosen, groups = different.tolist(), 1 << group
+        # Most cuts have one class of shards: sorting arrays takes longer than all else here.
+        chosen = sorted({number for classes in by_width.values() for number in classes.tolist()})
+        if len(chosen) == 1:
+            places = np.zeros((len(widths), len(cut.blocks)), dtype=np.int64)
+        else:
+            classes = np.array([by_width[columns] for columns in widths])
+            places = np.searchsorted(chosen, classes)[:, cut.kind_of]
+        groups = 1 << group
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
             chosen.append(self._hot_class(table_index, hot_rows))

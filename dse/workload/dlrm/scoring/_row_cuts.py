@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dse.sharding import TablePlan
 
 
+_ONE = np.zeros(1, dtype=np.int64)
+
+
 class RowCut(NamedTuple):
     """A table cut by rows, or whole.
 
@@ -34,10 +37,10 @@ class RowCut(NamedTuple):
 
 def row_cut(table: EmbeddingTable, count: int, hot_rows: int) -> RowCut:
     """Returns a table in so many blocks of rows, apart from its hot rows."""
-    blocks: tuple[RowBlock | None, ...] = (None,)
-    if count > 1:
-        cold = cold_part(table, hot_rows)
-        blocks = lookup_blocks(cold.indices, row_blocks(cold.rows, count), cold.name)
+    if count == 1:
+        return RowCut((None,), _ONE, _ONE)
+    cold = cold_part(table, hot_rows)
+    blocks = lookup_blocks(cold.indices, row_blocks(cold.rows, count), cold.name)
     # Equal blocks are one object, and of tens of thousands few differ.
     kinds = np.fromiter(map(id, blocks), dtype=np.int64, count=count)
     _, first, kind_of = np.unique(kinds, return_index=True, return_inverse=True)

@@ -52,8 +52,8 @@ _WEIGHTED_SLOWDOWN = 1.1
 #: Share of the peak bandwidth at which values and indices are streamed.
 _STREAM_EFFICIENCY = 0.8
 
-#: Shards whose features are kept; bounds memory.
-_SHARDS_KEPT = 20_000
+#: Shards whose features are kept, of about a kilobyte each; bounds memory.
+_SHARDS_KEPT = 50_000
 
 #: What they depend on that is kept.
 _CONTEXTS_KEPT = 128

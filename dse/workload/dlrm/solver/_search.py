@@ -143,7 +143,7 @@ def solve(
         )
 
     found = searched(scorer)
-    if 0.0 <= _free_share(scorer, found.plan) < effort.headroom:
+    if effort.headroom > 0 and 0.0 <= _free_share(scorer, found.plan) < effort.headroom:
         within = searched(_with_headroom(scorer, effort.headroom))
         if _free_share(scorer, within.plan) >= effort.headroom:
             scored = found.plans_scored + within.plans_scored
@@ -164,8 +164,8 @@ def _searched(
             f"unknown baseline planner `{unknown[0]}`; expected one of {', '.join(PLANNERS)}"
         )
     plans = [PLANNERS[name](request) for name in planners]
-    penalized_s = _penalized_time(scorer, plans)
-    best = int(np.argmin(penalized_s))
+    time_s = _penalized_time(scorer, plans)
+    best = int(np.argmin(time_s))
     planner = planners[best]
     if effort.improvement_rounds == 0:
         return SolvedPlan(plans[best], planner, len(plans))
@@ -173,26 +173,43 @@ def _searched(
     found = search.run(plans[best], incumbent)
     scored = len(plans) + search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
-    chosen, ties = _preferred(scorer, [*plans, found])
+    time_s = np.append(time_s, _penalized_time(scorer, [found]))
+    chosen, ties = _preferred(scorer, [*plans, found], time_s)
     if chosen < len(plans):
         return SolvedPlan(plans[chosen], planners[chosen], scored, ties)
     return SolvedPlan(found, f"{planner} + local search", scored, ties)
 
 
-def _preferred(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> tuple[int, int]:
+def _preferred(
+    scorer: PlanScorer, plans: Sequence[ShardingPlan], time_s: NDArray[np.float64]
+) -> tuple[int, int]:
     """Returns the best plan, and how many others take as long because the host binds.
 
     Of plans that tie, the one with the least work on the devices is best, then the one with the
     least time in collectives, then the one that needs the least memory: it stays ahead when the
     host is faster than predicted.
+
+    Args:
+        scorer: The performance model of the problem.
+        plans: The plans.
+        time_s: Their times as of :func:`_penalized_time`; shape `(plans,)`.
     """
-    time_s = _penalized_time(scorer, plans)
     best = int(np.argmin(time_s))
-    within = _ROUNDING
-    if time_s[best] < _OVERFLOW_S:
-        step = DlrmJob.scored(scorer, plans[best]).simulated()
-        within = _TIE if step.host_share > 0.5 else _ROUNDING
-    tied: list[int] = np.flatnonzero(time_s <= time_s[best] * (1 + within)).tolist()
+
+    def within(share: float) -> list[int]:
+        near: list[int] = np.flatnonzero(time_s <= time_s[best] * (1 + share)).tolist()
+        return near
+
+    tied = within(_TIE)
+    if len(tied) == 1:
+        # By far the most common case, and what binds makes no difference.
+        return best, 0
+    host_binds = (
+        bool(time_s[best] < _OVERFLOW_S)
+        and DlrmJob.scored(scorer, plans[best]).simulated().host_share > 0.5
+    )
+    if not host_binds:
+        tied = within(_ROUNDING)
     options = np.array([scorer.placements.options_of(plans[place]) for place in tied])
     measures = [
         *np.transpose([scorer.work_and_exchange_s(row) for row in options]),
@@ -203,7 +220,7 @@ def _preferred(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> tuple[int, 
         left = left[measure[left] <= measure[left].min() * (1 + _SAME)]
     chosen = tied[int(left[0])]
     others = {plans[place] for place in tied} - {plans[chosen]}
-    return chosen, len(others) if within == _TIE else 0
+    return chosen, len(others) if host_binds else 0
 
 
 def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
@@ -211,6 +228,8 @@ def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArra
     cluster = scorer.problem.cluster
     options = np.array([scorer.placements.options_of(plan) for plan in plans])
     scores = scorer.score_options(options)
+    if scores.fits.all():
+        return scores.iteration_time_s
     overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
     overflow += scorer.memory.host_overflow(scorer.placements.features(options), cluster)
     return np.where(scores.fits, scores.iteration_time_s, _OVERFLOW_S * overflow)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dse.workload.dlrm.solver.bound._choices import SAME_SHARDS, Choices, table_choices
 from dse.workload.dlrm.solver.bound._durations import SlotModel, slot_model
 from dse.workload.dlrm.solver.bound._layout import Relaxed
-from dse.workload.dlrm.solver.bound._lower_bound import (
-    LowerBound,
-    Node,
-    layout_nodes,
-    lower_bound,
-)
+from dse.workload.dlrm.solver.bound._lower_bound import LowerBound, lower_bound
+from dse.workload.dlrm.solver.bound._nodes import Node, RelaxedProblem, relaxed_problem
 from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
 
 __all__ = [
@@ -20,9 +16,10 @@ __all__ = [
     "LowerBound",
     "Node",
     "Relaxed",
+    "RelaxedProblem",
     "SlotModel",
-    "layout_nodes",
     "lower_bound",
+    "relaxed_problem",
     "slot_model",
     "table_choices",
 ]

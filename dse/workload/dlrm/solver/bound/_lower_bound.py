@@ -23,21 +23,20 @@ import numpy as np
 from dse.errors import ConfigError
 from dse.simulate import critical_path, simulate
 from dse.workload import DurationClass
-from dse.workload.dlrm import ExchangeGroup, Slot, build_layout
-from dse.workload.dlrm.solver.bound._choices import table_choices
-from dse.workload.dlrm.solver.bound._durations import slot_model
+from dse.workload.dlrm import Slot
 from dse.workload.dlrm.solver.bound._indivisible import indivisible_shards
-from dse.workload.dlrm.solver.bound._layout import slot_graph
-from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
+from dse.workload.dlrm.solver.bound._nodes import relaxed_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from dse.sharding import PlanningRequest
-    from dse.workload.dlrm import DlrmProblem, LayoutGraph, PlanScorer
+    from dse.workload.dlrm import PlanScorer
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import SlotModel
     from dse.workload.dlrm.solver.bound._layout import Relaxed
+    from dse.workload.dlrm.solver.bound._nodes import Node, RelaxedProblem
+    from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
 
 
 #: Least share of the bound for a reason to be listed.
@@ -114,14 +113,12 @@ def lower_bound(
     Raises:
         ConfigError: Some table has no allowed placement, or tasks last longer than 1e20 s.
     """
-    choices = table_choices(scorer, request)
-    model = slot_model(scorer.problem, choices)
+    relaxed = relaxed_problem(scorer.problem, request)
     enough_s = np.inf if incumbent_s is None else incumbent_s
-    node = least_node(scorer.problem, choices, model, enough_s, max_programs)
-    fits = node is not None and bool(np.isfinite(choices.free_memory_bytes))
+    node = least_node(relaxed, enough_s, max_programs)
+    fits = node is not None and bool(np.isfinite(relaxed.choices.free_memory_bytes))
     if node is None:
-        unlimited = replace(choices, free_memory_bytes=np.inf)
-        node = least_node(scorer.problem, unlimited, model, enough_s, max_programs)
+        node = least_node(relaxed.without_memory_limit, enough_s, max_programs)
     if node is None:
         # Without a limit on memory there always is a plan: the numbers are too large.
         device = scorer.problem.cluster.device.name
@@ -158,47 +155,23 @@ def _reasons(node: Node) -> tuple[str, ...]:
     return (node.reason, *parts) if node.reason else tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Some plans of one layout.
-
-    Attributes:
-        layout: One rank's graph.
-        relaxation: Their relaxation.
-        relaxed: Its solution so far.
-        refined: Whether it includes indivisible shards.
-        reason: The shard that matters most; may be empty.
-    """
-
-    layout: LayoutGraph
-    relaxation: LayoutRelaxation
-    relaxed: Relaxed
-    refined: bool = False
-    reason: str = ""
-
-
 def least_node(
-    problem: DlrmProblem,
-    choices: Choices,
-    model: SlotModel,
-    enough_s: float,
-    max_programs: int | None = None,
+    relaxed: RelaxedProblem, enough_s: float, max_programs: int | None = None
 ) -> Node | None:
     """Returns the remaining node with the least bound; None if no plan fits in any layout.
 
     Args:
-        problem: Everything but the plan.
-        choices: Choices of all tables.
-        model: Lower bounds on durations.
+        relaxed: The layouts of the problem.
         enough_s: Stop refining when the bound exceeds this.
         max_programs: Programs to solve beyond one for each layout; None chooses by size.
     """
+    choices = relaxed.choices
     if max_programs is None:
         by_size = _CHOICES_SOLVED // len(choices.groups)
         max_programs = max(_FEWEST_SOLVED, min(_MOST_SOLVED, by_size))
     waiting: list[tuple[float, int, Node]] = []
     number = 0
-    for node in layout_nodes(problem, choices, model, enough_s):
+    for node in relaxed.nodes(enough_s):
         heappush(waiting, (node.relaxed.value_s, number, node))
         number += 1
     solved, risen, risen_s = 0, 0, 0.0
@@ -214,7 +187,8 @@ def least_node(
                 return node
             nodes = list(_solved(node, parts))
         else:
-            nodes = [_refined(choices, model, node, problem.cluster.world_size)]
+            ranks = relaxed.problem.cluster.world_size
+            nodes = [_refined(choices, relaxed.model, node, ranks)]
         solved += max(1, len(nodes))
         for refined in nodes:
             heappush(waiting, (refined.relaxed.value_s, number, refined))
@@ -223,53 +197,6 @@ def least_node(
             # No plan fits, whatever this table decides.
             return node if choices.free_memory_bytes == np.inf else None
     return None
-
-
-def layout_nodes(
-    problem: DlrmProblem,
-    choices: Choices,
-    model: SlotModel,
-    enough_s: float,
-    *,
-    every: bool = False,
-) -> Iterator[Node]:
-    """Yields the layouts with plans that fit.
-
-    Args:
-        problem: Everything but the plan.
-        choices: Choices of all tables.
-        model: Lower bounds on durations.
-        enough_s: Layouts with a bound above this are not refined.
-        every: Also refine layouts behind the best one.
-    """
-    coarse: list[Node] = []
-    for layout in _layouts([group for group in ExchangeGroup if choices.inside(group).any()]):
-        graph = build_layout(problem, layout, one_rank=True)
-        slots = slot_graph(graph)
-        relaxation = LayoutRelaxation.of(choices, model, slots, layout, problem.cluster)
-        if not relaxation.possible:
-            continue
-        found = relaxation.solve(enough_s=enough_s if every else 0.0)
-        if found is None:
-            continue
-        if every:
-            yield Node(graph, relaxation, found)
-        else:
-            coarse.append(Node(graph, relaxation, found))
-    # Of layouts behind the best one it is enough to know that they are.
-    for node in sorted(coarse, key=lambda node: node.relaxed.value_s):
-        refined = node.relaxation.solve(enough_s=enough_s, coarse=node.relaxed)
-        if refined is not None:
-            enough_s = min(enough_s, refined.value_s)
-            yield replace(node, relaxed=refined)
-
-
-def _layouts(groups: Sequence[int]) -> list[int]:
-    """Returns sets of exchange groups, small ones first."""
-    sets = [0]
-    for group in groups:
-        sets += [layout | 1 << group for layout in sets]
-    return sorted((layout for layout in sets if layout), key=lambda layout: layout.bit_count())
 
 
 def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node:

@@ -75,6 +75,12 @@ class LayoutRelaxation:
         looks = {slot: set(_FIRST_LOOKS) for slot in plans.slots}
         return LayoutRelaxation(replace(plans, least=least, looks=looks))
 
+    def copy(self) -> LayoutRelaxation:
+        """Returns the same relaxation, whose solutions add nothing to what this one looks at."""
+        looks = {slot: set(shares) for slot, shares in self._plans.looks.items()}
+        alone = {slot: set(tables) for slot, tables in self._plans.alone.items()}
+        return LayoutRelaxation(replace(self._plans, looks=looks, alone=alone))
+
     def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
         """Returns the relaxation of plans in which all tables of a class take one choice."""
         left = self._plans.open & (self._plans.choices.table_class != table_class)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.solver._options import CutKey
-from dse.workload.dlrm.solver.bound import SAME_SHARDS, layout_nodes, slot_model, table_choices
+from dse.workload.dlrm.solver.bound import SAME_SHARDS, relaxed_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         LayoutRelaxation,
         Node,
         Relaxed,
-        SlotModel,
+        RelaxedProblem,
     )
 
 #: Layouts whose solutions are rounded, and those that are solved again with extra demands.
@@ -84,11 +84,11 @@ def relaxed_cuts(
     """
     if stop():
         return []
-    choices = table_choices(scorer, request)
-    model = slot_model(scorer.problem, choices)
+    problem = relaxed_problem(scorer.problem, request)
+    choices = problem.choices
     cuts: dict[tuple[CutKey, ...], None] = {}
     last_s, layouts = 0.0, 0
-    for node in _solved_layouts(scorer, choices, model, incumbent_s, stop):
+    for node in _solved_layouts(problem, incumbent_s, stop):
         relaxed = node.relaxed
         if layouts == _ROUNDED_LAYOUTS or stop():
             break
@@ -154,14 +154,13 @@ class NodeCuts:
         incumbent_s: float,
         stop: Callable[[], bool],
     ) -> None:
-        self._choices = table_choices(scorer, request)
+        problem = relaxed_problem(scorer.problem, request)
+        self._choices = problem.choices
         self._cluster = scorer.problem.cluster
         self._nodes: list[Node] = []
         if not stop():
-            model = slot_model(scorer.problem, self._choices)
-            self._feature_of = {curve.slot: curve.feature for curve in model.curves}
-            solved = _solved_layouts(scorer, self._choices, model, incumbent_s, stop)
-            self._nodes = solved[:_DEMANDING_LAYOUTS]
+            self._feature_of = {curve.slot: curve.feature for curve in problem.model.curves}
+            self._nodes = _solved_layouts(problem, incumbent_s, stop)[:_DEMANDING_LAYOUTS]
 
     @property
     def variants(self) -> list[Variant]:
@@ -257,20 +256,12 @@ class NodeCuts:
 
 
 def _solved_layouts(
-    scorer: PlanScorer,
-    choices: Choices,
-    model: SlotModel,
-    incumbent_s: float,
-    stop: Callable[[], bool],
+    problem: RelaxedProblem, incumbent_s: float, stop: Callable[[], bool]
 ) -> list[Node]:
     """Returns the layouts that may hold a faster plan, by their bound, smallest first."""
-    solved: list[Node] = []
-    if not np.isfinite(choices.free_memory_bytes):
-        return solved
-    for node in layout_nodes(scorer.problem, choices, model, incumbent_s, every=True):
-        if stop():
-            break
-        solved.append(node)
+    if not np.isfinite(problem.choices.free_memory_bytes):
+        return []
+    solved = problem.every_node(incumbent_s, stop)
     solved.sort(key=lambda node: node.relaxed.value_s)
     return [node for node in solved if node.relaxed.value_s < incumbent_s]
 

@@ -17,7 +17,7 @@ from dse.workload.dlrm import (
 )
 from dse.workload.dlrm.scoring._features import GroupFeature, group_column
 from dse.workload.dlrm.solver import lower_bound, planning_request
-from dse.workload.dlrm.solver.bound import layout_nodes, slot_model, table_choices
+from dse.workload.dlrm.solver.bound import relaxed_problem
 from tests.conftest import make_cluster, make_table
 from tests.workload.dlrm.solver.bound.oracle import best_time_s, dlrm, placements, random_tables
 
@@ -63,14 +63,43 @@ def alone_s(scorer, plans, slot):
 def test_layouts_that_are_not_refined_do_not_have_the_least_bound(seed):
     rng = np.random.default_rng(seed)
     problem = dlrm(random_tables(rng, 4), make_cluster(4, 2), batch=4096)
-    choices = table_choices(scorer := PlanScorer(problem), planning_request(scorer, TYPES, 0))
-    model = slot_model(problem, choices)
-    every, least = (
-        [node.relaxed.value_s for node in layout_nodes(problem, choices, model, np.inf, **wanted)]
-        for wanted in ({"every": True}, {})
-    )
+    relaxed = relaxed_problem(problem, planning_request(PlanScorer(problem), TYPES, 0))
+    every = [node.relaxed.value_s for node in relaxed.every_node()]
+    least = [node.relaxed.value_s for node in relaxed.nodes(np.inf)]
     assert len(least) == len(every)
     assert min(least) == min(every)
+
+
+def test_what_one_caller_refines_changes_nothing_for_the_next():
+    rng = np.random.default_rng(3)
+    problem = dlrm(random_tables(rng, 6), make_cluster(8, 2), batch=8 * 2048)
+    request = planning_request(PlanScorer(problem), TYPES, 0)
+
+    def solved():
+        relaxed = relaxed_problem(problem, request)
+        values_s = []
+        for node in relaxed.every_node():
+            of_first = node.relaxation.open_choices & (relaxed.choices.table_class == 0)
+            # Programs of fewer plans, which look at other values of the exchanges.
+            for choice in np.flatnonzero(of_first).tolist():
+                found = node.relaxation.decided(0, choice).solve()
+                values_s.append((node.relaxed.value_s, found and found.value_s))
+        return values_s
+
+    first = solved()
+    assert first
+    assert solved() == first
+
+
+def test_time_that_is_over_leaves_later_layouts_out_but_only_this_time():
+    problem = dlrm(random_tables(np.random.default_rng(4), 4), make_cluster(4, 2), batch=4 * 1024)
+    relaxed = relaxed_problem(problem, planning_request(PlanScorer(problem), TYPES, 0))
+    asked = iter([False, False, True])
+    few = relaxed.every_node(stop=lambda: next(asked))
+    every = relaxed.every_node()
+    assert len(few) == 2 < len(every)
+    values_s = [node.relaxed.value_s for node in every]
+    assert [node.relaxed.value_s for node in few] == values_s[:2]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +118,12 @@ def test_plans_with_small_and_with_large_shards_are_bounded_separately(seed, wor
     problem = dlrm(random_tables(rng, 3), make_cluster(world, per_node), batch=world * 1024)
     scorer = PlanScorer(problem)
     request = planning_request(scorer, TYPES, 0)
-    choices = table_choices(scorer, request)
-    model = slot_model(problem, choices)
+    relaxed = relaxed_problem(problem, request)
+    choices = relaxed.choices
     plans, times_s = scored_plans(scorer, request)
     layouts = scorer.placements.layouts(plans)
     checked = 0
-    for node in layout_nodes(problem, choices, model, np.inf, every=True):
+    for node in relaxed.every_node():
         layout = np.bitwise_or.reduce(choices.groups[node.relaxation.open_choices])
         inside = layouts == layout
         for slot in EXCHANGES:
@@ -142,8 +171,9 @@ def test_an_exchange_in_two_steps_has_the_widest_shard_in_one_and_the_mean_in_th
     problem = dlrm(tables, cluster, batch=16 * 4096, hierarchical_exchange=True)
     scorer = PlanScorer(problem)
     request = planning_request(scorer, frozenset({ShardingType.TABLE_WISE}), 0)
-    choices = table_choices(scorer, request)
-    (node,) = layout_nodes(problem, choices, slot_model(problem, choices), np.inf, every=True)
+    relaxed = relaxed_problem(problem, request)
+    choices = relaxed.choices
+    (node,) = relaxed.every_node()
     exchanged = group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)
     features = np.zeros((len(choices.total), 16, 2))
     features[exchanged, 0, 0] = 512.0
@@ -160,11 +190,10 @@ def test_an_exchange_in_two_steps_has_the_widest_shard_in_one_and_the_mean_in_th
 def test_a_wide_shard_of_a_solution_is_split_off():
     tables = random_tables(np.random.default_rng(5), 12, dims=(16, 128))
     problem = dlrm(tables, make_cluster(8, 2), batch=8 * 4096)
-    scorer = PlanScorer(problem)
-    choices = table_choices(scorer, planning_request(scorer, TYPES, 0))
-    model = slot_model(problem, choices)
+    relaxed = relaxed_problem(problem, planning_request(PlanScorer(problem), TYPES, 0))
+    choices = relaxed.choices
     split = 0
-    for node in layout_nodes(problem, choices, model, np.inf, every=True):
+    for node in relaxed.every_node():
         shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
         if slot < 0:
             continue
