@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 import io
 from pathlib import Path
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -114,10 +116,14 @@ def test_output_onto_a_full_disk_is_one_clean_line(arguments):
     ["dse.cli._app.app", "dse.cli._app.Group.parse_args", "dse.cli._output.emit"],
     ids=["building the commands", "parsing the arguments", "running"],
 )
-def test_an_interrupt_is_one_line_at_any_moment(tmp_path, monkeypatch, phase):
-    monkeypatch.setattr(phase, interrupted)
-    done = dse("list", "platforms", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_an_interrupt_is_one_line_at_any_moment(tmp_path, monkeypatch, phase, number, code):
+    monkeypatch.setattr(phase, lambda *arguments, **options: signal.raise_signal(number))
+    with interruptible():
+        done = dse("list", "platforms", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
 
 
 def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
@@ -126,6 +132,18 @@ def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     done = dse("list", "platforms", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@contextmanager
+def interruptible():
+    """SIGINT as Python has it, even where the shell ignores it; SIGTERM would end the tests."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        signal.signal(signal.SIGTERM, other)
 
 
 def interrupted(*arguments, **options):
