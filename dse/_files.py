@@ -8,6 +8,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
+from dse._interrupts import defer_interrupts
 from dse._reading import shown_path
 from dse.errors import StudyError
 
@@ -21,30 +22,36 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replaces the file at `path` atomically: a killed process leaves the old or the new file.
 
-    On return the new file is on disk and survives a power failure.
+    On return the new file is on disk and survives a power failure. Interrupts wait for that, so
+    they leave no temporary file behind.
 
     Raises:
         StudyError: The folder cannot be written.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp creates private files.
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-            fsync_folder(path.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with defer_interrupts():
+            _replace(path, data)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp creates private files.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def unwritable(path: Path, error: OSError | ValueError) -> StudyError:

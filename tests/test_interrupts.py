@@ -5,12 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
 from dse._interrupts import defer_interrupts, shield_children_from_interrupts
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -70,6 +73,41 @@ def test_new_processes_find_interrupts_blocked():
     assert ours.recv() >= {signal.SIGINT, signal.SIGTERM}
     process.join()
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
+
+
+#: A program that asks the server of our workers for a process of its own.
+GUEST = """
+import multiprocessing
+from dse.search.execute import ProcessExecutor, _process
+from tests.test_interrupts import blocked_signals
+
+_process.PRELOADED = _process.PRELOADED[:1]  # the others take seconds and change no signal
+if __name__ == "__main__":
+    with ProcessExecutor(None, 1):
+        context = multiprocessing.get_context("forkserver")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=blocked_signals, args=(theirs,))
+        process.start()
+        print(sorted(ours.recv()))
+"""
+
+
+@pytest.mark.skipif(
+    "forkserver" not in multiprocessing.get_all_start_methods(), reason="needs a fork server"
+)
+def test_processes_of_the_calling_program_find_nothing_blocked(tmp_path):
+    """Although they are forked by the server of our workers, which blocks interrupts."""
+    (tmp_path / "guest.py").write_text(GUEST)
+    done = subprocess.run(
+        [sys.executable, "guest.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_start_is_not_interrupted_through_another_thread():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from dse._files import write_atomically
+from dse._interrupts import defer_interrupts
 from dse.config import SCHEMA_VERSION, read_source
 from dse.errors import StudyError
 from dse.machine.platforms import (
@@ -46,7 +47,10 @@ def write_machine(calibration: MachineCalibration, path: Path) -> Platform:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder, so that renaming is one step.
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        with (
+            defer_interrupts(),
+            tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder,
+        ):
             new = Path(folder) / path.name
             new_fits = Path(folder) / fits_path.name
             kept = []

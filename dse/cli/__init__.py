@@ -7,13 +7,18 @@ import sys
 
 def main() -> None:
     """Runs the command line and exits with its code."""
-    try:
-        # Not above: Ctrl-C during the imports would end in a traceback.
-        from dse.cli._app import run_app
+    # The command line is not imported above: Ctrl-C meanwhile would end in a traceback.
+    from dse.cli._exit import ExitCode, terminable
 
-        run_app()
-    except KeyboardInterrupt:
-        from dse.cli._exit import ExitCode
+    with terminable() as ending:
+        try:
+            from dse.cli._app import run_app
 
-        print("interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(ExitCode.INTERRUPTED)
+            run_app()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)  # noqa: T201
+            sys.exit(ending.exit_code)
+        except SystemExit as end:
+            if end.code == ExitCode.INTERRUPTED:
+                sys.exit(ending.exit_code)
+            raise

@@ -13,7 +13,7 @@ from dse import __version__
 from dse._reading import shown_path
 from dse.cli import files, job, machine, study, trace
 from dse.cli._errors import UsageError, usage_problem
-from dse.cli._exit import ExitCode, Terminated
+from dse.cli._exit import ExitCode
 from dse.cli._help import SETTINGS, Command, Group, examples
 from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
@@ -27,8 +27,6 @@ class _InterruptedError(Exception):
 
     def __init__(self, interrupt: KeyboardInterrupt) -> None:
         super().__init__(str(interrupt) or "interrupted")
-        terminated = isinstance(interrupt, Terminated)
-        self.exit_code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
 
 
 @contextmanager
@@ -224,7 +222,7 @@ def run_app() -> None:
         _end_with(str(error))
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
-        sys.exit(interrupt.exit_code)
+        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) has gone.
         _close_output()

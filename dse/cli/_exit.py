@@ -25,10 +25,6 @@ class ExitCode(IntEnum):
     TERMINATED = 128 + signal.SIGTERM
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM; code that handles Ctrl-C handles it too."""
-
-
 @dataclass(slots=True)
 class Ending:
     """How a command is being ended.
@@ -42,7 +38,7 @@ class Ending:
 
 @contextmanager
 def terminable() -> Iterator[Ending]:
-    """Turns SIGTERM into :class:`Terminated` within the block."""
+    """Turns SIGTERM into Ctrl-C within the block."""
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield ending
@@ -50,7 +46,7 @@ def terminable() -> Iterator[Ending]:
 
     def end(number: int, frame: FrameType | None) -> None:
         ending.exit_code = ExitCode.TERMINATED
-        raise Terminated
+        raise KeyboardInterrupt
 
     former = signal.signal(signal.SIGTERM, end)
     try:

@@ -6,6 +6,7 @@ from textwrap import TextWrapper
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
+from rich.padding import Padding
 from rich.segment import Segment, Segments
 import rich.table
 from rich.text import Text
@@ -15,7 +16,7 @@ from dse import _percent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 #: Stands for a value that is not known.
 UNKNOWN = "–"
@@ -132,7 +133,7 @@ class Table:
             console.print()
             line(console, self._title, "bold")
         if self._fit(console.width):
-            _print_table(console, self._table)
+            _print_trimmed(console, self._table)
             return
         columns = list(zip(self._kinds, self._table.columns, strict=True))
         # What a row is about comes first.
@@ -200,9 +201,9 @@ def _shrink(sizes: list[int], least: Sequence[int], available: int) -> bool:
     return True
 
 
-def _print_table(console: Console, table: rich.table.Table) -> None:
-    """Prints a table without blanks at the ends of its lines."""
-    for segments in console.render_lines(table, pad=False):
+def _print_trimmed(console: Console, content: RenderableType) -> None:
+    """Prints without blanks at the ends of lines."""
+    for segments in console.render_lines(content, pad=False):
         while segments and not segments[-1].text.strip(" "):
             segments.pop()
         if segments:
@@ -212,13 +213,22 @@ def _print_table(console: Console, table: rich.table.Table) -> None:
 
 
 def facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
-    """Prints names and values, one pair a line."""
+    """Prints names and values, one pair a line; on a narrow console each value below its name."""
+    pairs = list(rows)
+    name_width = max((cell_len(name) for name, _ in pairs), default=0)
+    word_width = max((cell_len(word) for _, value in pairs for word in value.split()), default=0)
+    if name_width + _PADDING + min(word_width, _SHORTEST_TEXT) > console.width:
+        for name, value in pairs:
+            indent = len(name) - len(name.lstrip()) + _PADDING
+            _print_trimmed(console, Text(name, style="bold", overflow="fold"))
+            _print_trimmed(console, Padding(Text(value, overflow="fold"), (0, 0, 0, indent)))
+        return
     table = rich.table.Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows:
+    for name, value in pairs:
         table.add_row(Text(name), Text(value))
-    _print_table(console, table)
+    _print_trimmed(console, table)
 
 
 # Numbers ----------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import os
+from pathlib import Path
+import signal
 
 import pytest
 
@@ -46,6 +49,29 @@ def test_a_platform_that_cannot_be_read_replaces_nothing(tmp_path, machine, with
     with pytest.raises(ConfigError, match=str(path)):
         write_machine(broken, path)
     assert content(tmp_path) == before
+
+
+def test_an_interrupt_leaves_no_fits_without_their_platform(tmp_path, machine, monkeypatch):
+    path = tmp_path / "here.yaml"
+    write_machine(machine, path)
+    replaced = []
+    original = os.replace
+
+    def interrupting(source, target):
+        original(source, target)
+        replaced.append(Path(target).name)
+        if target == tmp_path / "here.calibration.json":
+            signal.raise_signal(signal.SIGINT)
+
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(os, "replace", interrupting)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_machine(machine, path)
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert replaced[-2:] == ["here.calibration.json", "here.yaml"]
+    assert sorted(content(tmp_path)) == ["here.calibration.json", "here.yaml"]
 
 
 def test_fits_of_an_earlier_session_do_not_stay(tmp_path, machine):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 import io
 from pathlib import Path
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 from dse.cli import main
 from dse.cli._streams import accept_any_encoding
+from dse.search import RunOptions, run
 from tests.cli.running import dse
 from tests.search.runs import QUICK_SPACE
 
@@ -21,6 +24,16 @@ def space(tmp_path):
     path = tmp_path / "quick.yaml"
     path.write_text(QUICK_SPACE)
     return path
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A folder with a study, and a file where a folder is asked for."""
+    folder = tmp_path_factory.mktemp("edges")
+    (folder / "quick.yaml").write_text(QUICK_SPACE)
+    run(folder / "quick.yaml", RunOptions(out=folder / "study", trials=2))
+    (folder / "file").touch()
+    return folder
 
 
 def printed(monkeypatch, encoding, *arguments):
@@ -98,6 +111,31 @@ def test_an_error_of_the_system_is_one_clean_line(space, tmp_path, monkeypatch):
     assert done.stderr == "error: /some/file: No space left on device\n"
 
 
+JOB = ["--platform", "h100_sxm", "--world-size", "2", "--global-batch-size", "16384"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "study", "--candidate", "0", "--out", "file/plan.json"],
+        ["export", "study", "--candidate", "0", "--format", "torchrec", "--module-path", "tables",
+         "--out", "file/folder"],
+        ["whatif", "study", "--set", "memory_bandwidth=+20%", "--out", "file/folder"],
+        ["shard", "dlrm_tiny", *JOB, "--out", "file/plan.json"],
+        ["fit", "gemm", "file", "--platform", "h100_sxm", "--out", "file/ours.json"],
+        ["trace", "capture", "--out", "file/capture", "--", "true"],
+    ],
+    ids=lambda arguments: " ".join(arguments[-3:]),
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_named_with_a_next_step(study, arguments):
+    done = dse(*arguments, cwd=study)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert arguments[arguments.index("--out") + 1].partition("/")[0] in done.stderr
+    assert "choose another" in done.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize("arguments", [["--version"], ["list", "platforms"]], ids=" ".join)
 def test_output_onto_a_full_disk_is_one_clean_line(arguments):
@@ -114,10 +152,14 @@ def test_output_onto_a_full_disk_is_one_clean_line(arguments):
     ["dse.cli._app.app", "dse.cli._app.Group.parse_args", "dse.cli._output.emit"],
     ids=["building the commands", "parsing the arguments", "running"],
 )
-def test_an_interrupt_is_one_line_at_any_moment(tmp_path, monkeypatch, phase):
-    monkeypatch.setattr(phase, interrupted)
-    done = dse("list", "platforms", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_an_interrupt_is_one_line_at_any_moment(tmp_path, monkeypatch, phase, number, code):
+    monkeypatch.setattr(phase, lambda *arguments, **options: signal.raise_signal(number))
+    with interruptible():
+        done = dse("list", "platforms", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
 
 
 def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
@@ -126,6 +168,18 @@ def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
     done = dse("list", "platforms", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@contextmanager
+def interruptible():
+    """SIGINT as Python has it, even where the shell ignores it; SIGTERM would end the tests."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        signal.signal(signal.SIGTERM, other)
 
 
 def interrupted(*arguments, **options):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse._terminal import Console
-from dse.report.console import Table, figures, line, names, texts
+from dse.report.console import Table, facts, figures, line, names, texts
 
 WORDS = st.lists(st.text("abcdef_-", min_size=1, max_size=24), max_size=8).map(" ".join)
 NUMBERS = st.integers(0, 10**9).map("{:,}".format)
@@ -35,6 +35,26 @@ def test_tables_keep_words_and_figures_and_the_width(rows, width):
     wanted = words_of(cell for row in rows for cell in row)
     found = words_of(lines)
     assert all(found.count(word) >= wanted.count(word) for word in wanted)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), st.integers(26, 120))
+def test_facts_keep_words_and_the_width(rows, width):
+    lines = printed(lambda console: facts(console, rows), width)
+    assert max(map(len, lines), default=0) <= width
+    # A word that is longer than the line is folded.
+    assert "".join(sorted("".join(lines).replace(" ", ""))) == "".join(
+        sorted("".join(word for row in rows for word in row).replace(" ", ""))
+    )
+
+
+def test_a_value_stands_below_a_name_that_is_as_wide_as_the_console():
+    rows = [("  price (capacity block, efa)", "39.33 USD/h"), ("  host", "10 us")]
+    assert printed(lambda console: facts(console, rows), 34) == [
+        "  price (capacity block, efa)",
+        "    39.33 USD/h",
+        "  host",
+        "    10 us",
+    ]
 
 
 def test_rows_become_blocks_where_a_table_does_not_fit():

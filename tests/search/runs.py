@@ -74,15 +74,9 @@ def _pipe():
     return multiprocessing.get_context("forkserver").Pipe(duplex=False)
 
 
-def _begin():
-    """Leads a session of its own, and gets signals: the server may be one of shielded workers."""
-    os.setsid()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-
-
 def study_run(space, options, largest_bytes, pipe):
     """What the process does: a run as `dse run` does it, every step told through the pipe."""
-    _begin()
+    os.setsid()
     if largest_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, largest_bytes))
     with open(os.devnull, "w") as nothing:
@@ -110,7 +104,7 @@ def study_run(space, options, largest_bytes, pipe):
 
 def command_run(arguments, messages, pipe):
     """What the process does: `dse` with arguments, as from a shell; says when it writes tables."""
-    _begin()
+    os.setsid()
     with open(messages, "w") as file, open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), sys.__stdout__.fileno())
         os.dup2(file.fileno(), sys.__stderr__.fileno())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
+import tempfile
 
 import pytest
 
@@ -139,6 +141,27 @@ def test_a_file_is_replaced_or_left_as_it_was(tmp_path, monkeypatch, call):
         ):
             write_atomically(path, "new")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupt_waits_for_the_file(tmp_path, monkeypatch):
+    """It comes when the temporary file is there and nobody has noted its name yet."""
+    path = tmp_path / "trials.csv"
+    original = tempfile.mkstemp
+
+    def interrupting(**options):
+        made = original(**options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(tempfile, "mkstemp", interrupting)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(path, "new")
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -8,6 +8,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import dse
+import dse.search.execute._server
 import tests.search.runs  # noqa: F401
 
 for platform in ("a100_sxm_80", "h100_sxm"):

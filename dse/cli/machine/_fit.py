@@ -277,7 +277,8 @@ def _check_out(out: Path, *, force: bool) -> None:
             "choose a shorter one"
         )
     if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist; create it")
+        wrong = "is a file; choose another" if out.parent.exists() else "does not exist; create it"
+        raise ConfigError(f"--out {out}: the folder {out.parent} {wrong}")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise ConfigError(
             f"--out {out}: the folder {out.parent} cannot be written; choose another one"

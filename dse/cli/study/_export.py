@@ -97,7 +97,6 @@ def _write_folder(
         module_path=module_path,
         prediction=record.prediction,
     )
-    out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_atomically(out / name, text)
         typer.echo(str(out / name))

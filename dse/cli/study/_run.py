@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dse.cli._complete import spaces
-from dse.cli._exit import ExitCode, terminable
+from dse.cli._exit import ExitCode
 from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of
 
 if TYPE_CHECKING:
@@ -133,14 +133,13 @@ def run_command(
     )
     messages = Console(stderr=True)
     # Standard output is for the result; Ray would print there which of its workers died.
-    with terminable() as ending:
-        try:
-            with redirect_stdout(sys.stderr), progress("evaluating", quiet=as_json) as display:
-                study = run(space, options, progress=_Listener(display))
-            write_report(study.result, study.directory.report)
-        except KeyboardInterrupt as interrupt:
-            interrupt.args = (_INTERRUPTED_AT_THE_END,)
-            raise
+    try:
+        with redirect_stdout(sys.stderr), progress("evaluating", quiet=as_json) as display:
+            study = run(space, options, progress=_Listener(display))
+        write_report(study.result, study.directory.report)
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (_INTERRUPTED_AT_THE_END,)
+        raise
     for damage in study.dropped:
         messages.print(f"dropped from {study.directory.journal}: {damage}")
     emit(_document(study), lambda console: _print(study, console, messages), as_json=as_json)
@@ -152,7 +151,7 @@ def run_command(
             markup=False,
             soft_wrap=True,  # a command to copy
         )
-        raise typer.Exit(ending.exit_code)
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if not study.result.front:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -70,7 +70,6 @@ _BACKWARD_RATE = 0.87
 #: away from it, and what the backward pass adds to a measured forward pass.
 _PUBLISHED_SPREAD = 0.08
 _SPREAD_PER_EFOLD = 0.20
-_PUBLISHED_UNIT_RATE = 312e12 / 108
 _BACKWARD_SPREAD = 0.10
 
 
@@ -102,8 +101,8 @@ FLASH_RATES = {
 #: against 225 on an A100 (the same paper), whose peaks are 989 and 312.
 _OLDER_INSTRUCTIONS = 0.47
 
-#: Rate of one compute unit from which on a device has the newer instructions.
-NEWER_UNIT_RATE = 5e12
+#: Matrix rate of one unit of the device that they were written for.
+PUBLISHED_UNIT_RATE = 312e12 / 108
 
 
 def attention_estimate(
@@ -250,13 +249,13 @@ def _published(
 ) -> Estimate:
     flops = _flops(full, causal=causal, backward=backward)
     share = rates.backward if backward else rates.forward
-    peak = device.peak.of(precision)
-    if peak / device.compute_units > NEWER_UNIT_RATE:
-        share *= _OLDER_INSTRUCTIONS
+    unit_rate = device.peak.of(precision) / device.compute_units
+    # Beyond the device that they were written for, a unit gains only by newer instructions.
+    reached = max(min(unit_rate, PUBLISHED_UNIT_RATE), _OLDER_INSTRUCTIONS * unit_rate)
     dim = 0.5 * _columns(full, backward=False)
-    rate = peak * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
+    rate = device.compute_units * reached * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
     time_s = device.kernel_floor_s + flops / rate
-    efolds = math.log(peak / device.compute_units / _PUBLISHED_UNIT_RATE)
+    efolds = math.log(unit_rate / PUBLISHED_UNIT_RATE)
     spread = math.hypot(_PUBLISHED_SPREAD, _SPREAD_PER_EFOLD * efolds)
     return Estimate(time_s, np.full(time_s.shape, spread))
 

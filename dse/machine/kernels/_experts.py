@@ -58,6 +58,8 @@ def grouped_gemm_estimate(
     k: ArrayLike,
     experts: ArrayLike,
     precision: Precision,
+    *,
+    sustained: float = 1.0,
 ) -> Estimate:
     """Returns the duration of products of each expert's rows with its own matrix.
 
@@ -70,6 +72,7 @@ def grouped_gemm_estimate(
         k: Its rows, the contracted length.
         experts: Experts with as many rows each.
         precision: Arithmetic.
+        sustained: Rate that the device keeps up over that of short measurements.
 
     Returns:
         In the broadcast shape; zero seconds where any size is zero.
@@ -81,7 +84,7 @@ def grouped_gemm_estimate(
     calibration = device.calibration("experts")
     if calibration is not None and calibration.curve.feature_names == EXPERT_TERMS:
         ratio, spread = _weight(calibration, EXPERT_TERMS[0]), calibration.spread
-    alone = _one_product(device, rows, columns, depth, count, precision)
+    alone = _one_product(device, rows, columns, depth, count, precision, sustained)
     return Estimate(ratio * alone.time_s, np.hypot(alone.spread, spread))
 
 
@@ -243,11 +246,12 @@ def _one_product(
     depth: NDArray[np.float64],
     experts: NDArray[np.float64],
     precision: Precision,
+    sustained: float = 1.0,
 ) -> Estimate:
     """One product with the rows of all experts, which cannot be faster than their matrices."""
     count = np.maximum(experts, 1.0)
     filled = count * np.ceil(rows / count / TILE_ROWS) * TILE_ROWS
-    found = gemm_estimate(device, filled, columns, depth, precision)
+    found = gemm_estimate(device, filled, columns, depth, precision, sustained=sustained)
     traffic = precision.operand_bytes * depth * (rows + count * columns)
     traffic = traffic + precision.value_bytes * rows * columns
     some = rows * columns * depth * experts > 0

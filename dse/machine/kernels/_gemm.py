@@ -77,11 +77,13 @@ def gemm_estimate(
     batch: ArrayLike = 1,
     *,
     implementation: str = "",
+    sustained: float = 1.0,
 ) -> Estimate:
     """Returns the duration of `batch` products of an `(m, k)` with a `(k, n)` matrix.
 
     Single products use the device's calibration where it has one for the precision; batched ones
-    were not measured and are always analytical.
+    were not measured and are always analytical. A device that sustains less than its peak takes
+    longer for arithmetic, not for moving bytes or for launching.
 
     Args:
         device: The device.
@@ -91,20 +93,23 @@ def gemm_estimate(
         precision: Arithmetic and storage of the operands.
         batch: Independent products in one call.
         implementation: Library whose kernels were measured; empty for the platform's first.
+        sustained: Rate that the device keeps up over that of short measurements.
 
     Returns:
         In the broadcast shape; zero seconds where any size is zero.
     """
     sizes = tuple(np.asarray(size, dtype=np.float64) for size in (m, n, k, batch))
     rows, columns, depth, count = np.broadcast_arrays(*sizes)
-    time_s = np.asarray(_analytical_s(device, rows, columns, depth, precision, count))
+    time_s = _analytical_s(device, rows, columns, depth, precision, count, sustained)
     spread = np.full(time_s.shape, _ANALYTICAL_SPREAD[device.kind])
     calibration = device.calibration("gemm", precision, implementation)
     learned = (count == 1) & (rows * columns * depth > 0)
     if calibration is not None and learned.any():
         shape = {"m": rows[learned], "n": columns[learned], "k": depth[learned]}
         ratio = calibration.ratio(shape, gemm_curve_features(calibration, device, precision))
-        reference_s = gemm_reference_s(device, shape["m"], shape["n"], shape["k"], precision)
+        reference_s = gemm_reference_s(
+            device, shape["m"], shape["n"], shape["k"], precision, sustained
+        )
         time_s[learned] = reference_s * ratio.factor
         spread[learned] = ratio.spread
     return Estimate(time_s, spread)
@@ -126,9 +131,10 @@ def _analytical_s(
     depth: NDArray[np.float64],
     precision: Precision,
     count: NDArray[np.float64],
+    sustained: float,
 ) -> NDArray[np.float64]:
     value_bytes = precision.value_bytes
-    unit_rate = device.peak.of(precision) / device.compute_units
+    unit_rate = sustained * device.peak.of(precision) / device.compute_units
     bandwidth = _OPERAND_EFFICIENCY * device.memory_bandwidth_bytes_per_s
     operand_bytes = count * precision.operand_bytes * (rows * depth + depth * columns)
     output_values = count * rows * columns

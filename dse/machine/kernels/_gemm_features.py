@@ -74,10 +74,20 @@ def gemm_reference_s(
     n: NDArray[np.float64],
     k: NDArray[np.float64],
     precision: Precision,
+    sustained: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Returns the launch floor plus the roofline time of products, in seconds."""
+    """Returns the launch floor plus the roofline time of products, in seconds.
+
+    Args:
+        device: The device.
+        m: Rows of the output.
+        n: Columns of the output.
+        k: Contracted length.
+        precision: Arithmetic and storage of the operands.
+        sustained: Rate that the device keeps up over that of short measurements.
+    """
     arithmetic_s, memory_s = _roofline(device, m, n, k, precision)
-    return device.kernel_floor_s + np.maximum(arithmetic_s, memory_s)
+    return device.kernel_floor_s + np.maximum(arithmetic_s / sustained, memory_s)
 
 
 def gemm_features(

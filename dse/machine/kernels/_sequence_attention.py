@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.machine.fits import Estimate
-from dse.machine.kernels._attention import FLASH_RATES, NEWER_UNIT_RATE, FlashRate
+from dse.machine.kernels._attention import FLASH_RATES, PUBLISHED_UNIT_RATE, FlashRate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from dse.machine import DeviceSpec, Precision
 
@@ -43,7 +43,7 @@ _HOPPER = FlashRate(
 )
 
 #: On devices of the generations before the kernel is derived from FlashAttention-2 (the same
-#: repository, corelib/hstu); its rates are assumed here.
+#: repository, corelib/hstu); its rates are assumed here, up to those of an A100.
 _AMPERE = FLASH_RATES["flash_attention_2"]
 
 #: Positions of a block of the causal mask; blocks on the diagonal are computed in full.
@@ -77,13 +77,22 @@ def sequence_attention_estimate(
     pairs = sequences * heads * np.where(causal > 0, up_to_own, squares)
     # Scores and outputs forward; backward the scores again, and gradients of all four.
     products = np.where(backward > 0, 3.0 * dim + 2.0 * value_dim, dim + value_dim)
-    peak = device.peak.of(precision)
-    unit_rate = peak / device.compute_units
-    rates = _HOPPER if unit_rate > NEWER_UNIT_RATE else _AMPERE
-    share = np.where(backward > 0, rates.backward, rates.forward)
-    rate = peak * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
+    unit_rate = device.peak.of(precision) / device.compute_units
+    # The older kernel gains nothing from newer instructions, for which the other one was written.
+    rate = device.compute_units * np.maximum(
+        _share(_AMPERE, dim, backward) * min(unit_rate, PUBLISHED_UNIT_RATE),
+        _share(_HOPPER, dim, backward) * unit_rate,
+    )
     time_s = device.kernel_floor_s + 2.0 * pairs * products / rate
     efolds = math.log(unit_rate / _MEASURED_UNIT_RATE)
     spread = math.hypot(_SPREAD, _SPREAD_PER_EFOLD * efolds)
     some = pairs * products > 0
     return Estimate(np.where(some, time_s, 0.0), np.full(time_s.shape, spread))
+
+
+def _share(
+    rates: FlashRate, dim: NDArray[np.float64], backward: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the share of the matrix rate that a kernel reaches with heads of some width."""
+    share = np.where(backward > 0, rates.backward, rates.forward)
+    return np.asarray(share / (1.0 + rates.half_width / np.maximum(dim, 1.0)))

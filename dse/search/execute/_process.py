@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from dse._interrupts import shield_children_from_interrupts
 from dse.search.execute._pool import Died, PoolExecutor, Worker
-from dse.search.execute._worker import Listening, worker_main
+from dse.search.execute._worker import WORKER_NAME, Listening, worker_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
 
-#: What all workers import.
+#: What the server of workers imports.
 PRELOADED = [
-    "dse.search.execute._worker",
+    "dse.search.execute._server",
     "dse.search.evaluate",
     "dse.workload.dlrm.solver",
     "scipy.optimize",
@@ -98,7 +98,9 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
     def _start(self) -> _ProcessWorker:
         context = _start_method()
         ours, theirs = context.Pipe()
-        process = context.Process(target=worker_main, args=(theirs,), daemon=True)
+        process = context.Process(
+            target=worker_main, args=(theirs,), name=WORKER_NAME, daemon=True
+        )
         worker = _ProcessWorker(process=process, pipe=ours)
         needs_script = b"__main__" in self._content
         script = nullcontext() if needs_script else _no_script()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 
+#: Name of the processes.
+WORKER_NAME = "dse-worker"
+
 #: Exit code of a worker whose starter is gone.
 _ORPHANED = 1
 

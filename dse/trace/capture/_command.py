@@ -144,7 +144,9 @@ def _prepare(directory: Path, *, overwrite: bool) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make {directory}: {error.strerror or error}") from error
+        raise ConfigError(
+            f"cannot make {directory}: {error.strerror or error}; choose another folder"
+        ) from error
 
 
 def _run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -49,6 +49,23 @@ def test_published_rates_by_hand():
     assert seconds(DEVICE, implementation="flash_attention_2", causal=True) == pytest.approx(
         by_hand
     )
+
+
+@given(
+    st.floats(20e12, 2e15),
+    st.floats(1.0, 4.0),
+    st.sampled_from(("flash_attention_2", "triton", "library", "")),
+    st.booleans(),
+)
+@example(4.9e14, 1.1, "flash_attention_2", False)
+def test_more_arithmetic_never_takes_longer(peak, factor, library, backward):
+    # The second one may have the instructions of a newer generation, for which a kernel of the
+    # older one was not written.
+    slower, faster = (
+        measured(peak=PeakRates(20e12, bf16_flops_per_s=rate)) for rate in (peak, factor * peak)
+    )
+    options = {"implementation": library, "causal": True, "backward": backward}
+    assert seconds(faster, **options) <= seconds(slower, **options)
 
 
 def test_heads_of_64_reach_what_flashattention_2_published():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.machine import PeakRates, Precision
-from dse.machine.kernels import gemm_time_s
+from dse.machine.kernels import gemm_estimate, gemm_time_s
 from dse.machine.platforms import load_platform
 from tests.conftest import make_device
 
@@ -40,6 +40,18 @@ def test_a_precision_without_tensor_cores_is_ordinary_arithmetic():
     device = make_device(peak=PeakRates(20e12))
     single = gemm_time_s(device, 1280, 1280, 4096, Precision.FP32)
     assert gemm_time_s(device, 1280, 1280, 4096, Precision.TF32) == single
+
+
+def test_what_a_device_does_not_sustain_costs_arithmetic_only():
+    # One wave of tiles at half the rate: launching takes as long as before.
+    found = gemm_estimate(DEVICE, 1280, 1280, 4096, Precision.FP32, sustained=0.5).time_s
+    by_hand = 2 * 128 * 128 * (4096 + 12) / (0.5 * 0.92 * 0.2e12)
+    assert found == pytest.approx(DEVICE.kernel_floor_s + by_hand)
+    # Products that only move bytes.
+    slow = make_device(memory_bandwidth_bytes_per_s=2e11)
+    for device in (slow, load_platform("h100_sxm").device):
+        narrow = (device, 8, 16384, 16384, Precision.BF16)
+        assert gemm_estimate(*narrow, sustained=0.8).time_s == gemm_time_s(*narrow)
 
 
 @given(sizes, sizes, sizes)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.machine import Precision
+from dse.machine import PeakRates, Precision
 from dse.machine.kernels import sequence_attention_estimate
 from dse.machine.platforms import load_platform
 from tests.conftest import make_device
@@ -36,6 +36,15 @@ def test_the_published_kernel_is_met():
     # 15.718 and 65.55 ms for eight layers.
     assert 8e3 * seconds(device, **sizes) == pytest.approx(15.718, rel=0.01)
     assert 8e3 * seconds(device, backward=1, **sizes) == pytest.approx(65.55, rel=0.01)
+
+
+@given(st.floats(20e12, 2e15), st.floats(1.0, 4.0), st.integers(0, 1))
+@example(4.9e14, 1.1, 1)
+def test_more_arithmetic_never_takes_longer(peak, factor, backward):
+    slower, faster = (
+        make_device(peak=PeakRates(20e12, bf16_flops_per_s=rate)) for rate in (peak, factor * peak)
+    )
+    assert seconds(faster, backward) <= seconds(slower, backward)
 
 
 def test_twice_the_length_takes_nearly_four_times_as_long():

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 import pytest
 
+import dse
 from dse.machine import Precision
+from dse.machine.platforms import load_platform, override_platform
 from dse.model import AttentionKind, load_model
 from dse.workload.transformer import (
     COMPOSER,
@@ -174,3 +178,24 @@ def test_sustained_rates_fall_short_of_measured_ones():
     device = make_device()
     assert 0.5 <= sustained_share(device, Precision.BF16) <= 1.0
     assert sustained_share(make_device(kind="cpu"), Precision.BF16) == 1.0
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(("bert_large", "mpt_125m", "gpt_7_5b", "gpt_oss_120b")),
+    st.sampled_from(("a100_sxm_80", "h100_sxm", "l40s_pcie", "mi300x")),
+    st.sampled_from(("composer", "megatron_bridge", "pytorch")),
+    st.floats(1.0, 5.0),
+)
+@example("bert_large", "l40s_pcie", "composer", 1.3)
+def test_more_arithmetic_never_makes_a_step_longer(model, name, program, factor):
+    """Small batches, so that some products are bound by memory."""
+    slower = load_platform(name)
+    faster, _ = override_platform(slower, [f"device.peak=*{factor}"])
+    steps_s = [
+        dse.predict(
+            model, platform=platform, world_size=8, global_batch_size=8, program=program
+        ).iteration_time_s
+        for platform in (slower, faster)
+    ]
+    assert steps_s[1] <= steps_s[0]

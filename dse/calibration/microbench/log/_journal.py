@@ -69,8 +69,8 @@ def append_line(path: Path, line: dict[str, Any]) -> None:
             file.write(json.dumps(line, allow_nan=False) + "\n")
     except OSError as error:
         raise CalibrationError(
-            f"cannot write {path}: {error.strerror or error}; finished measurements are kept, "
-            "run again to continue"
+            f"cannot write {path}: {error.strerror or error}; make it writable, or free disk "
+            "space, and run again: what is in it is not measured twice"
         ) from error
 
 

@@ -161,18 +161,22 @@ class KernelTimes:
         unknown = sorted(products - self._products.keys())
         if not unknown:
             return
-        for low, grouped in sorted({(one.low, one.experts > 1) for one in unknown}):
-            chosen = [one for one in unknown if (one.low, one.experts > 1) == (low, grouped)]
+        kinds = {one: (one.low, one.experts > 1, one.batch > 1) for one in unknown}
+        for low, grouped, batched in sorted({*kinds.values()}):
+            chosen = [one for one in unknown if kinds[one] == (low, grouped, batched)]
             precision = self._precision if low else self._dense
             m, n, k, batch = np.array([product[:4] for product in chosen]).T
             experts = np.array([product.experts for product in chosen])
-            if grouped:
-                estimate = grouped_gemm_estimate(self._device, m, n, k, experts, precision)
-            else:
-                estimate = gemm_estimate(self._device, m, n, k, precision, batch)
             share = sustained_share(self._device, precision)
-            factor = np.where(batch > 1, BATCHED_FACTOR, 1.0 / share)
-            seconds = (estimate.time_s * factor).tolist()
+            if grouped:
+                estimate = grouped_gemm_estimate(
+                    self._device, m, n, k, experts, precision, sustained=share
+                )
+            elif batched:
+                estimate = gemm_estimate(self._device, m, n, k, precision, batch)
+            else:
+                estimate = gemm_estimate(self._device, m, n, k, precision, sustained=share)
+            seconds = ((BATCHED_FACTOR if batched else 1.0) * estimate.time_s).tolist()
             spreads = estimate.spread.tolist()
             self._products.update(
                 (product, (s, spread))

@@ -1,0 +1,22 @@
+"""Signals of what a server forks; the server imports this, nothing else does.
+
+A server that we start blocks SIGINT and SIGTERM, so that Ctrl-C during its imports prints no
+traceback, and its forks begin with that. Our workers unblock both when they have their own
+handlers. Processes that the calling program asks of the same server know nothing of it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.util import register_after_fork
+import signal
+
+from dse.search.execute._worker import WORKER_NAME
+
+
+def _unblock_others(_: object) -> None:
+    if multiprocessing.current_process().name != WORKER_NAME:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+register_after_fork(_unblock_others, _unblock_others)
