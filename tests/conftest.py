@@ -87,8 +87,11 @@ def nothing_waits_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_are_forked_ready():
-    """Workers of studies find read what all of them read, whichever test starts the first."""
-    with patch("dse.search.execute._process.PRELOADED", ["tests.search.warm"]):
+    """Workers of studies and ranks find done what all of them do, whoever starts the first."""
+    with (
+        patch("dse.search.execute._process.PRELOADED", ["tests.warm"]),
+        patch("dse.launch._group.PRELOADED", ["tests.warm"]),
+    ):
         yield
 
 

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 #: Longest command, on a machine that does other things.
 _TIMEOUT_S = 300
 
-#: Commands that start processes, which find the program that started them.
-_STARTING = {"calibrate", "replay", "run", "validate"}
-
 _FENCE = re.compile(r"^```(\w*)\s*$")
 _REMARK = re.compile(r"^<!-- ([a-z ]+?)(?:: (.*?))? -->\s*$")
 _CODE_REMARK = re.compile(r"\s+# .*$")
@@ -140,25 +137,44 @@ def _run(block: Block, folder: Path, environment: dict[str, str]) -> str:
     if block.language == "python":
         return _run_python(block, folder)
     commands = _commands(block)
-    if "exit" not in block.remarks and all(map(_is_light, commands)):
-        return "".join(_run_here(command, folder) for command in commands)
-    command = ["bash", "-euo", "pipefail", "-c", "\n".join(commands)]
     allowed = [int(code) for code in block.remarks.get("exit", "0").split(",")]
+    run = _run_here if all(map(_is_ours, commands)) else _run_in_shell
     for _ in range(int(block.remarks.get("again", "1"))):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode in allowed:
-            return done.stdout + done.stderr
-    raise AssertionError(
-        f"line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        code, printed = run(commands, allowed, folder, environment)
+        if code in allowed:
+            return printed
+    raise AssertionError(f"line {block.line}: exit code {code}\n{printed}")
+
+
+def _run_in_shell(
+    commands: list[str], allowed: list[int], folder: Path, environment: dict[str, str]
+) -> tuple[int, str]:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
     )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _run_here(
+    commands: list[str], allowed: list[int], folder: Path, environment: dict[str, str]
+) -> tuple[int, str]:
+    """Runs commands of ours in this process, up to one that ends with another code."""
+    printed = ""
+    code = 0
+    for command in commands:
+        with patch.dict(os.environ, {"COLUMNS": environment["COLUMNS"]}), others_may_warn():
+            done = dse(*shlex.split(command, comments=True)[1:], cwd=folder)
+        printed += done.stdout + done.stderr
+        code = done.returncode
+        if code not in allowed:
+            break
+    return code, printed
 
 
 def _run_python(block: Block, folder: Path) -> str:
@@ -189,19 +205,11 @@ def _commands(block: Block) -> list[str]:
     return [f"{_CODE_REMARK.sub('', line)} {also}".strip() if also else line for line in lines]
 
 
-def _is_light(command: str) -> bool:
-    """Whether a line is one command of ours that needs neither a shell nor a process."""
+def _is_ours(command: str) -> bool:
+    """Whether a line is one command of ours that needs no shell."""
     words = shlex.split(command, comments=True)
-    if words[:1] != ["dse"] or any(set(word) <= set("&|;<>") for word in words) or "$" in command:
-        return False
-    return "serial" in words or not _STARTING & set(words)
-
-
-def _run_here(command: str, folder: Path) -> str:
-    with patch.dict(os.environ, {"COLUMNS": "100"}), others_may_warn():
-        done = dse(*shlex.split(command, comments=True)[1:], cwd=folder)
-    assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stderr}"
-    return done.stdout + done.stderr
+    shell = any(set(word) <= set("&|;<>") for word in words) or "$" in command
+    return words[:1] == ["dse"] and not shell
 
 
 def _check_output(block: Block, printed: str) -> None:

@@ -25,6 +25,7 @@ ORDER = (
         "_terminal",
         "_torch",
         "_interrupts",
+        "_processes",
         "_html",
     },
     {"ranking", "indices"},

@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 import multiprocessing
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse._interrupts import shield_children_from_interrupts
+from dse._processes import OWN_PREFIX, start_method, starting
 from dse._torch import load_torch
 from dse.errors import WorkerError
 from dse.launch._cores import partition_cores
-from dse.launch._rank import Failure, RankSetup, rank_main
+from dse.launch._rank import Beginning, Failure, RankSetup, rank_main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from multiprocessing.context import SpawnProcess
+    from collections.abc import Iterable, Iterator, Sequence
+    from multiprocessing.context import (
+        ForkServerContext,
+        ForkServerProcess,
+        SpawnContext,
+        SpawnProcess,
+    )
 
     from dse.launch._rank import WorkerFactory
+
+#: What all ranks import.
+PRELOADED = ["dse.launch._rank", "torch.distributed"]
 
 #: Time for ranks to exit after they were told to stop, in seconds.
 _SHUTDOWN_TIMEOUT_S = 5.0
@@ -69,8 +79,10 @@ def start_ranks(
 ) -> Iterator[RankProcesses]:
     """Starts the ranks of a group on this machine and ends them when the block ends.
 
-    The processes are spawned, so the calling script needs a ``__main__`` guard. If the parent is
-    killed, the ranks end too (on Linux immediately, elsewhere at their next reply).
+    Ranks on CPUs are forked from a server that imports torch once; where there is none, and for
+    CUDA, each is spawned and imports it for itself. They import the calling script only if the
+    factory is defined there or refers to it; such a script needs a ``__main__`` guard. If the
+    parent is killed, the ranks end too.
 
     Args:
         factory: Creates the worker of a rank in the rank's process; a module-level function.
@@ -86,6 +98,12 @@ def start_ranks(
         OptionalDependencyError: torch is not installed.
         WorkerError: The port is in use, or a rank failed; the message contains its traceback.
     """
+    beginning = Beginning(dict(os.environ), bytes(ForkingPickler.dumps(factory)))
+    context = _context(backend)
+    if context.get_start_method() == "forkserver":
+        with starting(beginning.factory):
+            # It imports torch while this process does.
+            forkserver.ensure_running()
     store = _rendezvous(port)
     setup = RankSetup(
         backend,
@@ -93,25 +111,26 @@ def start_ranks(
         threads,
         int(store.port),
         _COLLECTIVE_TIMEOUT_FACTOR * timeout_s,
-        os.getpid(),
         partition_cores(world_size) if own_cores and backend == "gloo" else (),
     )
-    context = multiprocessing.get_context("spawn")
-    processes: list[SpawnProcess] = []
+    processes: list[SpawnProcess | ForkServerProcess] = []
     pipes: list[Connection] = []
     try:
-        with shield_children_from_interrupts():
+        with starting(beginning.factory):
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
                 pipes.append(ours)
                 process = context.Process(
-                    target=rank_main, args=(rank, setup, theirs), daemon=True
+                    target=rank_main,
+                    args=(rank, setup, theirs),
+                    name=f"{OWN_PREFIX}rank",
+                    daemon=True,
                 )
                 process.start()
                 processes.append(process)
                 theirs.close()
         group = RankProcesses(processes, pipes, timeout_s)
-        group.ask(factory)
+        group.ask(beginning)
         yield group
         group.stop()
     finally:
@@ -135,7 +154,10 @@ class RankProcesses:
     """
 
     def __init__(
-        self, processes: list[SpawnProcess], pipes: list[Connection], timeout_s: float
+        self,
+        processes: Sequence[SpawnProcess | ForkServerProcess],
+        pipes: list[Connection],
+        timeout_s: float,
     ) -> None:
         self._processes = processes
         self._pipes = pipes
@@ -230,6 +252,13 @@ class RankProcesses:
         until = time.monotonic() + timeout_s
         for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
+
+
+def _context(backend: str) -> SpawnContext | ForkServerContext:
+    """Returns how ranks start: those on GPUs from nothing, since CUDA does not survive forks."""
+    if backend == "nccl":
+        return multiprocessing.get_context("spawn")
+    return start_method(PRELOADED)
 
 
 def _rendezvous(port: int) -> Any:

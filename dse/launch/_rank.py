@@ -6,9 +6,9 @@ This module is imported by the rank processes; the parent's side is `_group`.
 from __future__ import annotations
 
 from collections.abc import Callable
-import ctypes
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing.reduction import ForkingPickler
 import os
 import signal
 import socket
@@ -17,6 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from dse._processes import end_with_starter
 from dse._torch import load_torch
 from dse.launch._cores import pin_process
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 #: Turns a command into a reply; both must be picklable.
 Worker = Callable[[Any], Any]
-
-#: Linux: `prctl` option that requests a signal when the parent ends.
-_PR_SET_PDEATHSIG = 1
 
 #: Exit code of a rank that has reported its failure.
 _FAILED = 1
@@ -43,7 +41,6 @@ class RankSetup:
         threads: CPU threads of each rank.
         port: Port of the rendezvous on this machine.
         timeout_s: Timeout of collectives, in seconds.
-        parent_pid: Process that started the ranks.
         cores: Logical cores that each rank is pinned to; empty leaves them to the scheduler.
     """
 
@@ -52,7 +49,6 @@ class RankSetup:
     threads: int
     port: int
     timeout_s: float
-    parent_pid: int
     cores: tuple[tuple[int, ...], ...] = ()
 
 
@@ -73,6 +69,19 @@ class RankContext:
 
 #: Creates the worker of a rank in the rank's process; must be picklable.
 WorkerFactory = Callable[[RankContext], Worker]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """First command of a rank.
+
+    Attributes:
+        environment: Variables of the parent; the server that forks ranks has those of its start.
+        factory: Creates the worker; pickled, since what it imports may read the variables.
+    """
+
+    environment: dict[str, str]
+    factory: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +108,21 @@ def rank_main(rank: int, setup: RankSetup, pipe: Connection) -> None:
     Args:
         rank: Rank.
         setup: Settings shared by all ranks.
-        pipe: Connection to the parent. The first command is the worker factory: as an argument of
-            the process, the parent could block forever if the process dies before reading it. The
-            first reply confirms that the group has been joined.
+        pipe: Connection to the parent. The first command is a :class:`Beginning`: as an argument
+            of the process, the parent could block forever if the process dies before reading it.
+            The first reply confirms that the group has been joined.
     """
     code = 0
     try:
-        _end_with_parent(setup.parent_pid)
+        end_with_starter()
         _restore_interrupts()
         if setup.cores:
             # Before torch starts threads, which inherit the affinity.
             pin_process(setup.cores[rank])
-        factory: WorkerFactory = pipe.recv()
+        beginning: Beginning = pipe.recv()
+        os.environ.clear()
+        os.environ.update(beginning.environment)
+        factory: WorkerFactory = ForkingPickler.loads(beginning.factory)
         worker = factory(_join_group(rank, setup))
         pipe.send(None)
         _serve(worker, pipe)
@@ -151,15 +163,6 @@ def _lift_memory_limit() -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-
-
-def _end_with_parent(parent_pid: int) -> None:
-    """Makes the kernel kill this process when its parent ends."""
-    if sys.platform != "linux":
-        return  # the closed pipe ends it at the next reply
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(_FAILED)
 
 
 def _restore_interrupts() -> None:

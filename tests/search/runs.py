@@ -58,7 +58,7 @@ search: {sampler: nsga2, trials: 16, batch: 4, improvement_rounds: 0, planners: 
 
 
 #: Imported once, before processes are forked.
-PRELOADED = ["tests.search.warm"]
+PRELOADED = ["tests.warm"]
 
 
 def forked(target, *arguments):

@@ -6,39 +6,30 @@ is replaced and its work is handed out again.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-import multiprocessing
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
-import os
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dse._interrupts import shield_children_from_interrupts
+from dse._processes import OWN_PREFIX, start_method, starting
 from dse.search.execute._pool import Died, PoolExecutor, Worker
-from dse.search.execute._worker import WORKER_NAME, Listening, worker_main
+from dse.search.execute._worker import Listening, worker_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
-    from multiprocessing.context import (
-        ForkServerContext,
-        ForkServerProcess,
-        SpawnContext,
-        SpawnProcess,
-    )
+    from multiprocessing.context import ForkServerProcess, SpawnProcess
     from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
 
-#: What the server of workers imports.
+#: What all workers import.
 PRELOADED = [
-    "dse.search.execute._server",
+    "dse.search.execute._worker",
     "dse.search.evaluate",
     "dse.workload.dlrm.solver",
     "scipy.optimize",
@@ -96,15 +87,13 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         return bytes(ForkingPickler.dumps(self._context))
 
     def _start(self) -> _ProcessWorker:
-        context = _start_method()
+        context = start_method(PRELOADED)
         ours, theirs = context.Pipe()
         process = context.Process(
-            target=worker_main, args=(theirs,), name=WORKER_NAME, daemon=True
+            target=worker_main, args=(theirs,), name=f"{OWN_PREFIX}worker", daemon=True
         )
         worker = _ProcessWorker(process=process, pipe=ours)
-        needs_script = b"__main__" in self._content
-        script = nullcontext() if needs_script else _no_script()
-        with shield_children_from_interrupts(), script, _our_path():
+        with starting(self._content):
             try:
                 process.start()
             except BaseException:
@@ -174,53 +163,6 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         for worker in idle:
             worker.process.join(_SHUTDOWN_TIMEOUT_S)
         self._end(list(self._workers))
-
-
-def _start_method() -> SpawnContext | ForkServerContext:
-    """Returns how workers start: forked from a server that has imported everything once.
-
-    The server holds nothing of this process and runs no thread, so forks of it are safe; where
-    there is none, or Apple's libraries do not survive forks, each worker imports for itself.
-    """
-    if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    return context
-
-
-@contextmanager
-def _our_path() -> Iterator[None]:
-    """Has a server that is started meanwhile import from where this process does.
-
-    It imports before it is sent this path, and would look into the working directory first.
-    """
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    ours = {"PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _no_script() -> Iterator[None]:
-    """Keeps processes that are started meanwhile from importing the calling script.
-
-    Without a guard it would start the study again, and what is typed or piped cannot be imported.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _death_reason(exit_code: int) -> str:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import gc
-import multiprocessing
-from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
-import os
 import signal
-import threading
 import time
 from typing import TYPE_CHECKING
+
+from dse._processes import end_with_starter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +21,6 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
-
-#: Name of the processes.
-WORKER_NAME = "dse-worker"
-
-#: Exit code of a worker whose starter is gone.
-_ORPHANED = 1
 
 #: Allocations between two collections. Evaluations leave few cycles behind but allocate many
 #: objects that last, so the interpreter's own threshold costs 6 % of their time for nothing.
@@ -84,7 +76,7 @@ def worker_main(pipe: Connection) -> None:
             is there.
     """
     _leave_signals_to_the_starter()
-    threading.Thread(target=_end_with_starter, daemon=True).start()
+    end_with_starter()
     try:
         pipe.send(Listening())
         content = pipe.recv_bytes()
@@ -109,11 +101,3 @@ def _leave_signals_to_the_starter() -> None:
     # Held back while the process started.
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-
-
-def _end_with_starter() -> None:
-    """Ends this process, even in the middle of an evaluation, when its starter is killed."""
-    starter = multiprocessing.parent_process()
-    if starter is not None:
-        wait([starter.sentinel])
-        os._exit(_ORPHANED)

@@ -1,31 +1,27 @@
-"""Real ranks under a plan file; run as a program by `test_real.py`.
+"""Real ranks under a plan file, for `test_real.py`.
 
-Usage: python ranks.py WORLD_SIZE DEVICES_PER_NODE RENDEZVOUS_FILE PLAN...
-
-For every plan file, WORLD_SIZE processes over gloo shard the same small collection of tables with
-TorchRec's `DistributedModelParallel`, do a step forward and backward on batches of their own, and
-compare outputs and updated weights with the collection that is not sharded. Rank 0 prints one line
-of JSON a plan: the largest differences.
+They shard the same small tables with TorchRec (`DistributedModelParallel`), do a step
+forward and backward on batches of their own, and compare outputs and updated weights with the
+collection that is not sharded.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import os
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
 
 from dse.sharding import read_plan, to_torchrec
 from tests.sharding.torchrec.tables import DIM, FEATURES, MODULE, ROWS, TABLES
+
+if TYPE_CHECKING:
+    from dse.launch import RankContext, Worker
 
 BATCH = 8
 RATE = 0.5
@@ -135,29 +131,8 @@ def step(rank: int, world_size: int, devices_per_node: int, path: str) -> dict[s
     }
 
 
-def work(
-    rank: int, world_size: int, devices_per_node: int, meeting: str, paths: list[str]
-) -> None:
+def under_plans(devices_per_node: int, context: RankContext) -> Worker:
+    """Does a step under the plan of a file; the reply is the largest differences."""
     os.environ["LOCAL_WORLD_SIZE"] = str(devices_per_node)
-    os.environ["LOCAL_RANK"] = str(rank % devices_per_node)
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size
-    )
-    for path in paths:
-        answers: list[Any] = [None] * world_size
-        dist.all_gather_object(answers, step(rank, world_size, devices_per_node, path))
-        if rank == 0:
-            merged = {key: max(answer[key] for answer in answers) for key in answers[0]}
-            merged["values"] = sum(answer["values"] for answer in answers)
-            sys.stdout.write(json.dumps(merged) + "\n")
-            sys.stdout.flush()
-    dist.barrier()
-    # Threads of gloo outlive the last collective; a clean exit would race with them.
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    size, local, place, *files = sys.argv[1:]
-    mp.spawn(work, args=(int(size), int(local), place, files), nprocs=int(size))
+    os.environ["LOCAL_RANK"] = str(context.rank % devices_per_node)
+    return lambda path: step(context.rank, context.world_size, devices_per_node, path)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
+from functools import partial
 import json
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks.torchrec_planner import TorchRecRequest, embedding_module, plan_with_torchrec
 from dse.errors import PlanError
+from dse.launch import start_ranks
 from dse.machine import Precision
 from dse.model import Optimizer
 from dse.sharding import (
@@ -29,7 +26,7 @@ from dse.sharding import (
 )
 from dse.workload import predict_job
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
-from tests.conftest import ROOT, make_cluster, make_model, make_table
+from tests.conftest import make_cluster, make_model, make_table
 from tests.sharding.torchrec.tables import DIM, MODULE, ROWS, TABLES
 
 # TorchRec raises deprecation warnings when it is imported and used.
@@ -160,31 +157,24 @@ def test_what_the_library_serializes_is_read(types, tmp_path):
 
 
 def run_ranks(tmp_path, plans, world_size, devices_per_node):
-    """Runs the worker on exported plans; returns its answers, and leaves no process behind."""
-    paths = []
-    for index, plan in enumerate(plans):
-        paths.append(tmp_path / f"plan{index}.json")
-        paths[-1].write_text(plan_to_torchrec(plan, TABLES, devices_per_node, "cpu", MODULE))
-    worker = ROOT / "tests" / "sharding" / "torchrec" / "ranks.py"
-    command = [sys.executable, "-W", "ignore", str(worker), str(world_size), str(devices_per_node)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, str(tmp_path / "meeting"), *map(str, paths)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=120)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    answers = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    assert len(answers) == len(plans), errors[-3000:]
-    return answers
+    """Returns what ranks answer to exported plans: largest differences, and all their values."""
+    from tests.sharding.torchrec.ranks import under_plans
+
+    found = []
+    with start_ranks(
+        partial(under_plans, devices_per_node),
+        backend="gloo",
+        world_size=world_size,
+        threads=1,
+        timeout_s=120,
+    ) as group:
+        for index, plan in enumerate(plans):
+            path = tmp_path / f"plan{index}.json"
+            path.write_text(plan_to_torchrec(plan, TABLES, devices_per_node, "cpu", MODULE))
+            answers = group.ask(str(path))
+            found.append({key: max(answer[key] for answer in answers) for key in answers[0]})
+            found[-1]["values"] = sum(answer["values"] for answer in answers)
+    return found
 
 
 def assert_same_as_unsharded(answers, names, copies):
