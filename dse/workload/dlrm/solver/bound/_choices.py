@@ -102,6 +102,11 @@ class Choices(_Held):
     cuts: tuple[tuple[ShardingType, int, ComputeKernel, int], ...]
     alike: NDArray[np.int64]
 
+    @property
+    def full(self) -> NDArray[np.bool_]:
+        """Which choices have rows on every rank that they are on; shape `(choices,)`."""
+        return np.asarray(self.active == 1.0, dtype=np.bool_)
+
     def inside(self, group: ExchangeGroup) -> NDArray[np.bool_]:
         """Returns which choices have shards in an exchange group; shape `(choices,)`."""
         return np.asarray(self.groups >> group & 1, dtype=np.bool_)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import Curve, Envelope, SlotModel
 
+#: Exchanges between nodes of what is cut by rows over the ranks of a node.
+BETWEEN_SLOTS = (Slot.NODE_EXCHANGE_BETWEEN, Slot.NODE_GRADIENTS_BETWEEN)
+
 #: Graphs of one rank whose order is kept: those of all layouts of a few problems.
 _KEPT = 64
 
@@ -102,6 +105,7 @@ class Relaxed:
         features: What a rank holds on average; shape `(features,)`.
         envelopes: Envelopes of exchanges and steps, by row.
         most: The largest average of each feature.
+        working: Share of ranks that work in groups which need not be on all of them.
     """
 
     value_s: float
@@ -110,6 +114,7 @@ class Relaxed:
     features: NDArray[np.float64]
     envelopes: dict[int, Envelope]
     most: dict[int, float]
+    working: dict[ExchangeGroup, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,8 @@ class Plans:
         looks: Values at which an envelope is included in the program, as shares of its range.
         alone: Tables that alone keep an exchange busy for longer than the averages.
         floors: Least durations of some exchanges, from a choice that some table takes; by slot.
+        holders: Least and largest share of the ranks, or nodes, on which a partial group has
+            shards with rows on all ranks of the node, by group; of others any share.
     """
 
     choices: Choices
@@ -181,6 +188,7 @@ class Plans:
     looks: dict[int, set[float]]
     alone: dict[int, set[int]]
     floors: dict[int, float]
+    holders: dict[ExchangeGroup, tuple[float, float]]
 
     @property
     def slots(self) -> list[int]:
@@ -222,6 +230,28 @@ class Plans:
         """Exchanges of this layout."""
         slots = set(self.slots)
         return [curve for curve in self.model.curves if curve.slot in slots]
+
+    def features_of(self, group: ExchangeGroup) -> list[int]:
+        """Returns the features that matter for what is done by ranks with shards of a group."""
+        kernels = (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group)
+        found = {term.feature for term in self.model.linear if term.slot in kernels}
+        if group is ExchangeGroup.NODE:
+            exchanges = {*NODE_SLOTS, *BETWEEN_SLOTS}
+            found |= {curve.feature for curve in self.curves if curve.slot in exchanges}
+        return sorted(found)
+
+    def holders_of(self, group: ExchangeGroup) -> tuple[float, float]:
+        """Returns the least and largest share of the ranks, or nodes, that a group keeps busy."""
+        if group in self.holders:
+            return self.holders[group]
+        inside = self.open & self.choices.inside(group)
+        return (self.unit(group) if self.choices.full[inside].all() else 0.0, 1.0)
+
+    def unit(self, group: ExchangeGroup) -> float:
+        """Returns the least share of ranks that hold shards of a partial group."""
+        cluster = self.cluster
+        by_node = group is ExchangeGroup.NODE
+        return 1.0 / (cluster.domain_count if by_node else cluster.world_size)
 
     def times(self, slot: int) -> int:
         """Returns how often a task, or that of a step, is in one rank's iteration."""

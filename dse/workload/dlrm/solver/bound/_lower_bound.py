@@ -225,8 +225,11 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     choice = int(np.argmax(worth_s))
     missed = node.relaxation.widest_envelope(node.relaxed)
     shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
-    if max(worth_s[choice], missed.seconds, shard_s) < least_s:
+    idle_s, group = node.relaxation.idle(node.relaxed)
+    if max(worth_s[choice], missed.seconds, shard_s, idle_s) < least_s:
         return ()
+    if idle_s >= max(least_s, missed.seconds, shard_s):
+        return node.relaxation.split_by_holders(group)
     if shard_s >= max(least_s, missed.seconds):
         return node.relaxation.split_by_largest(slot, limit_s)
     at_bend = missed.at_bend and missed.seconds >= least_s

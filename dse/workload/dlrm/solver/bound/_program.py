@@ -1,8 +1,7 @@
-"""Linear program of a relaxation: its variables, its rows, and its solution.
+"""Linear program of a relaxation: averages, demands on single ranks, and its solution.
 
-Variables are the shares of choices, what a rank holds on average, the duration of each
-plan-dependent task on a rank, and the ends of these tasks; the last end is minimized. All rows are
-inequalities that every plan meets (docs/method.md, "Lower bound").
+To the rows of averages it adds the ends of tasks, of which the last is minimized, and the same for
+ranks that hold certain shards.
 """
 
 from __future__ import annotations
@@ -12,33 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import NODE_SLOTS, ExchangeGroup, Slot
-from dse.workload.dlrm.solver.bound._layout import Relaxed
-from dse.workload.dlrm.solver.bound._linear_program import LinearProgram
-from dse.workload.dlrm.solver.bound._steps import ROWS, steps_of
+from dse.workload.dlrm.solver.bound._averages import NODE_LOOKS, SAFETY, UNIT_S, AverageRows
+from dse.workload.dlrm.solver.bound._layout import BETWEEN_SLOTS, Relaxed
+from dse.workload.dlrm.solver.bound._steps import ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm.solver.bound._durations import Envelope
     from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Plans
     from dse.workload.dlrm.solver.bound._linear_program import Optimum
-
-
-#: Share by which a solution is lowered, for the tolerances of HiGHS (1e-7, values near one).
-SAFETY = 2e-6
-
-
-#: Tables whose shards are considered as the largest of a node in the input exchange.
-_MAX_LARGEST = 8
-
-#: Values at which its envelope is included, as shares of the largest.
-_LARGEST_LOOKS = tuple(np.geomspace(0.02, 1.0, 16).tolist())
-
-
-#: Unit of time in the program, so that its values are near one.
-_UNIT_S = 1e-3
 
 
 def solved(plans: Plans, shards: tuple[IndivisibleShard, ...]) -> Relaxed | None:
@@ -51,27 +32,10 @@ def solved(plans: Plans, shards: tuple[IndivisibleShard, ...]) -> Relaxed | None
     return _Rows(plans, shards).solve()
 
 
-class _Rows:
+class _Rows(AverageRows):
     def __init__(self, plans: Plans, shards: tuple[IndivisibleShard, ...]) -> None:
-        self._plans, self._shards = plans, shards
-        self._choices = plans.choices
-        self._ranks = plans.cluster.world_size
-        self._program = LinearProgram()
-        self._chosen = np.flatnonzero(self._worthwhile())
-        self._shares = self._program.variables(len(self._chosen))
-        self._variable_of = dict(zip(self._chosen.tolist(), self._shares, strict=True))
-        self._most = {feature: self._most_of(feature) for feature in plans.features}
-        self._scale = {
-            feature: max(float(self._choices.total[feature, self._chosen].sum()), 1e-300)
-            / self._ranks
-            for feature in plans.features
-        }
-        self._features = {feature: self._average(feature) for feature in plans.features}
-        slots = plans.slots
-        self._durations = dict(zip(slots, self._program.variables(len(slots)), strict=True))
-        self._present = self._presence()
-        self._envelopes: dict[int, Envelope] = {}
-        self._of_holders: dict[int, int] = {}
+        super().__init__(plans, shards)
+        self._shown: dict[int, list[int]] = {}
 
     def solve(self) -> Relaxed | None:
         """Puts the rows together and solves them."""
@@ -90,240 +54,91 @@ class _Rows:
         optimum = self._program.minimize(makespan)
         return None if optimum is None else self._result(optimum)
 
-    # --- variables --------------------------------------------------------------------------
+    def _add_holders(self, makespan: int) -> None:
+        """Demands that of the ranks with shards of one group, where averages are of others too.
 
-    def _worthwhile(self) -> NDArray[np.bool_]:
-        """Returns the remaining choices that no other one of the same groups dominates."""
+        Only shards with rows on all ranks of their nodes count, so that all of these ranks work.
+        """
         plans, choices = self._plans, self._choices
-        # With other hot rows a choice has less of some feature, so it is not looked at.
-        _, first, inverse = np.unique(
-            np.where(plans.open, choices.alike, -1), return_index=True, return_inverse=True
-        )
-        base = first[inverse]
-        sums = choices.total[plans.features], choices.least[plans.features]
-        costs = np.vstack((*sums, choices.memory_bytes, choices.active))
-        dominated = (costs >= costs[:, base]).all(axis=0) & (base != np.arange(len(base)))
-        for shard in self._shards:
-            dominated &= shard.launch == 0
-        for tables in plans.alone.values():
-            dominated &= ~np.isin(choices.table_class, list(tables))
-        return np.asarray(plans.open & ~dominated, dtype=np.bool_)
+        for group in plans.partial:
+            full = choices.inside(group) & choices.full
+            every = bool(full[plans.open & choices.inside(group)].all())
+            _, high = plans.holders_of(group)
+            if not high or (every and group not in self._present):
+                continue
+            taken = None
+            if not every:
+                taken = self._program.variables(1, 0.0, 1.0)[0]
+                self._add_taken(taken, group, full)
+            held = {
+                feature: self._held_by(feature, full, high, every=every)
+                for feature in plans.features_of(group)
+            }
+            self._add_graph(makespan, self._of_holders(group, held, high, taken))
+            if group is ExchangeGroup.NODE and high < 1.0:
+                self._add_between(held, high)
 
-    def _most_of(self, feature: int, *, among: NDArray[np.int64] | None = None) -> float:
-        """Returns the largest average of a feature that some choices allow."""
-        choices = self._choices
-        chosen = self._chosen if among is None else among
-        most = np.zeros(len(choices.counts))
-        np.maximum.at(most, choices.table_class[chosen], choices.total[feature, chosen])
-        together = float((most * choices.counts).sum()) / self._ranks
-        capped = min(together, self._plans.caps.get(feature, np.inf))
-        return max(capped, self._plans.least[feature], 1e-300)
-
-    def _average(self, feature: int) -> int:
-        """Adds the average of a feature over ranks, scaled by the sum over all choices."""
-        values = self._choices.total[feature, self._chosen] / self._ranks
-        scale = self._scale[feature]
-        low = self._plans.least[feature] / scale * (1.0 - SAFETY)
-        high = self._plans.caps.get(feature, np.inf) / scale * (1.0 + SAFETY)
-        variable = self._program.variables(1, low, high)[0]
-        present = np.flatnonzero(values)
-        # At least, not equal: dominated choices have been removed.
-        self._program.at_least_sum(variable, present + self._shares.start, values[present] / scale)
+    def _held_by(self, feature: int, full: NDArray[np.bool_], high: float, *, every: bool) -> int:
+        """Returns what the ranks that share some choices hold on average, at least."""
+        if every and high == 1.0:
+            return self._features[feature]
+        variable = self._program.variables(1)[0]
+        share = np.zeros(len(full))
+        chosen = self._chosen[full[self._chosen]]
+        share[chosen] = self._choices.total[feature, chosen] / self._scale[feature]
+        self._program.at_least([(variable, 1.0), *self._parts(-share / (high * self._ranks))], 0.0)
         return variable
 
-    def _presence(self) -> dict[ExchangeGroup, int]:
-        """Adds the shares of ranks that hold a group, where groups may be on different ranks.
+    def _of_holders(
+        self, group: ExchangeGroup, held: dict[int, int], high: float, taken: int | None
+    ) -> dict[int, int]:
+        """Adds the durations on the ranks that hold a group.
 
-        Averages are those of the ranks that hold some group. Where the work of groups on all ranks
-        differs between them, they are those of all ranks: a rank that holds nothing else may have
-        more of it than others.
+        Args:
+            group: The group.
+            held: What they hold on average, by feature.
+            high: The largest share of ranks that they are.
+            taken: Whether there are such ranks; None if there are.
         """
-        partial, uneven = self._plans.partial, self._plans.uneven
-        if len(partial) < 2 and not (partial and uneven):
-            return {}
-        domains = self._plans.cluster.domain_count
-        least = {ExchangeGroup.POOLED: 1.0 / self._ranks, ExchangeGroup.NODE: 1.0 / domains}
-        present = {group: self._program.variables(1, least[group], 1.0)[0] for group in partial}
-        if not uneven:
-            self._program.at_least([(variable, 1.0) for variable in present.values()], 1.0)
-        return present
-
-    # --- rows -------------------------------------------------------------------------------
-
-    def _add_choices(self) -> None:
-        of_class: dict[int, list[int]] = {}
-        for choice, variable in self._variable_of.items():
-            of_class.setdefault(int(self._choices.table_class[choice]), []).append(variable)
-        for index, variables in of_class.items():
-            count = float(self._choices.counts[index])
-            self._program.equal(variables, [1.0] * len(variables), count)
-
-    def _add_lookups(self) -> None:
-        for slot, duration in self._durations.items():
-            if slot >= Slot.INPUT_EXCHANGE:
-                continue
-            group = ExchangeGroup(slot % len(ExchangeGroup))
-            for terms in self._work(slot, duration):
-                self._add_launched(terms, self._launch_s(slot), group)
-
-    def _work(self, slot: int, duration: int) -> Iterator[list[tuple[int, float]]]:
-        """Yields a duration less the work of an average rank, for each sum that bounds it."""
-        for together in self._plans.model.alternatives(slot):
-            terms = [(duration, 1.0)]
-            for term in together:
-                slope = term.slope * self._scale[term.feature] / _UNIT_S
-                terms.append((self._features[term.feature], -slope))
-            yield terms
-
-    def _add_exchanges(self) -> None:
         plans = self._plans
-        for curve in plans.curves:
-            slot, feature = curve.slot, curve.feature
-            if plans.by_node(slot):
-                # One node may hold as many times the average as there are nodes.
-                most = self._most_of(feature, among=np.flatnonzero(plans.open))
-                found = curve.between(curve.grid[0], most * plans.cluster.domain_count)
-            else:
-                most = self._most[feature]
-                found = curve.between(plans.least[feature], most)
-            self._envelopes[slot] = found
-            group = ExchangeGroup.NODE if plans.by_node(slot) else ExchangeGroup.ROW
-            for piece in sorted({found.piece_at(share * most) for share in plans.looks[slot]}):
-                slope = float(found.slopes[piece]) * self._scale[feature] / _UNIT_S
-                terms = [(self._durations[slot], 1.0), (self._features[feature], -slope)]
-                self._add_launched(terms, float(found.intercepts[piece]), group)
-
-    def _add_steps(self) -> None:
-        """Demands that an exchange in two steps is not shorter than both together."""
-        for slot, duration in self._durations.items():
-            steps = [self._durations[row] for row in steps_of(slot) if row in self._durations]
-            if slot < len(Slot) and steps:
-                self._program.at_least([(duration, 1.0), *((step, -1.0) for step in steps)], 0.0)
-
-    def _add_launched(
-        self, terms: list[tuple[int, float]], launch_s: float, group: ExchangeGroup
-    ) -> None:
-        """Adds a constant part, which only ranks with shards of the group have."""
-        launch = launch_s / _UNIT_S
-        if group in self._present:
-            self._program.at_least([*terms, (self._present[group], -launch)], 0.0)
-        else:
-            self._program.at_least(terms, launch)
-
-    def _launch_s(self, slot: int) -> float:
-        """Returns the launch of a lookup or update, as an average of the ranks of its group.
-
-        It is zero if some table has nothing to look up, and less where one leaves ranks without
-        rows.
-        """
-        terms = [term for term in self._plans.model.linear if term.slot == slot]
-        group = ExchangeGroup(slot % len(ExchangeGroup))
-        inside = self._plans.open & self._choices.inside(group)
-        work = self._choices.total[[term.feature for term in terms]][:, inside].sum(axis=0)
-        if not (work > 0).all():
-            return 0.0
-        # Copies are on all ranks, whatever the other rows of their table are.
-        copies = group is ExchangeGroup.REPLICATED
-        least = 1.0 if copies else float(self._choices.active[inside].min(initial=1.0))
-        return least * min((term.launch_s for term in terms), default=0.0)
-
-    def _add_alone(self) -> None:
-        """Adds the time that single tables alone keep an exchange busy."""
-        choices = self._choices
-        for slot, tables in self._plans.alone.items():
-            for index in sorted(tables):
-                part = (choices.table_class == index) / choices.counts[index]
-                held = self._held(choices.alone_s[slot] * part)
-                self._program.at_least([(self._durations[slot], 1.0), *held], 0.0)
-        for slot, least_s in self._plans.floors.items():
-            self._program.at_least([(self._durations[slot], 1.0)], least_s / _UNIT_S)
-
-    def _add_largest_input(self) -> None:
-        """Adds the input of the node that holds the largest shard of a table.
-
-        The input exchange lasts at least as long as if all ranks held what the ranks of any node
-        hold on average. That is all that is spread over every rank, and such a shard.
-        """
-        plans, choices, cluster = self._plans, self._choices, self._plans.cluster
-        curve = next((curve for curve in plans.curves if curve.slot == Slot.INPUT_EXCHANGE), None)
-        if curve is None or cluster.domain_count == 1:
-            return
-        scale = self._scale[curve.feature]
-        on_all = plans.open & choices.inside(ExchangeGroup.ROW)
-        on_node = np.where(
-            choices.inside(ExchangeGroup.NODE),
-            choices.node_input,
-            choices.busiest[curve.feature] / cluster.domain_size,
-        )
-        # Copies exchange no input.
-        on_node[on_all | (choices.groups == 1 << ExchangeGroup.REPLICATED)] = 0.0
-        on_node /= choices.counts[choices.table_class]
-        everywhere = self._program.variables(1)[0]
-        spread = choices.node_input * on_all / scale
-        self._program.equal(
-            [everywhere, *(variable for variable, _ in self._parts(spread))],
-            [1.0, *(-value for _, value in self._parts(spread))],
-            0.0,
-        )
-        most = np.zeros(len(choices.counts))
-        np.maximum.at(most, choices.table_class, np.where(plans.open, on_node, 0.0))
-        tables = np.argsort(-most, kind="stable")[:_MAX_LARGEST]
-        largest = self._program.variables(1)[0]
-        for index in tables[most[tables] > 0].tolist():
-            held = self._parts(-on_node * (choices.table_class == index) / scale)
-            self._program.at_least([(largest, 1.0), (everywhere, -1.0), *held], 0.0)
-        top = min(self._most[curve.feature] + float(most.max()), float(curve.grid[-1]))
-        found = curve.between(plans.least[curve.feature], top)
-        duration = self._durations[Slot.INPUT_EXCHANGE]
-        for piece in sorted({found.piece_at(share * top) for share in _LARGEST_LOOKS}):
-            slope = float(found.slopes[piece]) * scale / _UNIT_S
-            intercept = float(found.intercepts[piece]) / _UNIT_S
-            self._program.at_least([(duration, 1.0), (largest, -slope)], intercept)
-
-    def _parts(self, values: NDArray[np.float64]) -> list[tuple[int, float]]:
-        """Returns terms of the shares of choices, without those that are zero."""
-        return [
-            (self._variable_of[choice], float(values[choice]))
-            for choice in np.flatnonzero(values).tolist()
-            if choice in self._variable_of
-        ]
-
-    def _held(self, seconds: NDArray[np.float64]) -> list[tuple[int, float]]:
-        """Returns terms that subtract seconds of each choice, times its share."""
-        return self._parts(-seconds / _UNIT_S)
-
-    def _add_memory(self) -> None:
-        if np.isfinite(self._choices.free_memory_bytes):
-            limit = max(self._choices.free_memory_bytes, 1.0) * self._ranks
-            memory = (-self._choices.memory_bytes[self._chosen] / limit).tolist()
-            self._program.at_least(zip(self._shares, memory, strict=True), -1.0 - SAFETY)
-
-    def _add_graph(self, makespan: int, durations: dict[int, int]) -> None:
-        """Demands that the makespan is not below any path through one rank's iteration."""
-        graph = self._plans.graph
-        ends = self._program.variables(len(graph.kind))
-        before, after = graph.before_s / _UNIT_S, graph.after_s / _UNIT_S
-        for node, kind in enumerate(graph.kind.tolist()):
-            lasts = [(ends[node], 1.0), (durations[kind], -1.0)]
-            for source in np.flatnonzero(np.isfinite(before[node])).tolist():
-                waited = [(ends[source - 1], -1.0)] if source else []
-                self._program.at_least([*lasts, *waited], float(before[node, source]))
-        for source in np.flatnonzero(np.isfinite(after)).tolist():
-            waited = [(ends[source - 1], -1.0)] if source else []
-            self._program.at_least([(makespan, 1.0), *waited], float(after[source]))
-
-    def _add_holders(self, makespan: int) -> None:
-        """Demands that of ranks with whole tables too, where averages are those of all ranks."""
-        if not self._plans.uneven or self._plans.partial != [ExchangeGroup.POOLED]:
-            return
         own = dict(self._durations)
         self._add_least(own)
-        for slot in (Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE):
-            own[slot] = self._program.variables(1)[0]
-            for terms in self._work(slot, own[slot]):
-                self._program.at_least(terms, self._launch_s(slot) / _UNIT_S)
-        self._add_graph(makespan, own)
-        self._of_holders = own
+        for other in plans.partial:
+            for slot in (Slot.POOLED_LOOKUP + other, Slot.POOLED_UPDATE + other):
+                own[slot] = self._program.variables(1)[0]
+        for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
+            for terms in self._work(slot, own[slot], held):
+                self._add_launched(terms, self._launch_s(slot), taken)
+            self._shown.setdefault(slot, []).append(own[slot])
+        for curve in plans.curves:
+            if not plans.by_node(curve.slot):
+                continue
+            own[curve.slot] = self._program.variables(1)[0]
+            if group is not ExchangeGroup.NODE:
+                continue
+            found = self._envelopes[curve.slot]
+            top = self._most[curve.feature] / high
+            for piece in sorted({found.piece_at(look * top) for look in NODE_LOOKS}):
+                slope = float(found.slopes[piece]) * self._scale[curve.feature] / UNIT_S
+                terms = [(own[curve.slot], 1.0), (held[curve.feature], -slope)]
+                constant_s = float(found.intercepts[piece])
+                self._add_launched(terms, constant_s, taken if constant_s > 0 else None)
+        return own
+
+    def _add_between(self, held: dict[int, int], high: float) -> None:
+        """Adds the exchange between nodes where shards are on some of them only.
+
+        The node that holds most decides, and it holds no less than the average of those.
+        """
+        for curve in self._plans.curves:
+            if curve.slot not in BETWEEN_SLOTS:
+                continue
+            top = min(self._most[curve.feature] / high, float(curve.grid[-1]))
+            found = curve.between(float(curve.grid[0]), top)
+            for piece in sorted({found.piece_at(look * top) for look in NODE_LOOKS}):
+                slope = float(found.slopes[piece]) * self._scale[curve.feature] / UNIT_S
+                terms = [(self._durations[curve.slot], 1.0), (held[curve.feature], -slope)]
+                self._program.at_least(terms, float(found.intercepts[piece]) / UNIT_S)
 
     def _add_shard(self, makespan: int, shard: IndivisibleShard) -> None:
         """Demands that the makespan is not below that of the rank that holds a shard."""
@@ -356,14 +171,12 @@ class _Rows:
                 if slot not in own:
                     continue
                 own[slot] = self._program.variables(1)[0]
-                everyone = bool((choices.active[inside] == 1.0).all())
-                launch_s = self._launch_s(slot) if everyone else 0.0
                 for together in self._plans.model.alternatives(slot):
                     least_s = np.sum(
                         [term.slope * choices.least[term.feature] for term in together], axis=0
                     )
                     terms = [(own[slot], 1.0), *self._held(least_s * inside)]
-                    self._program.at_least(terms, launch_s / _UNIT_S)
+                    self._add_launched(terms, self._launch_s(slot), self._everywhere.get(group))
 
     def _add_members(self, shard: IndivisibleShard, lookup: int, update: int) -> None:
         """Adds what tables together load a rank with, void where one of them is elsewhere."""
@@ -383,22 +196,24 @@ class _Rows:
         ):
             held = self._held(np.where(inside, seconds, 0.0))
             terms = [(variable, 1.0) for variable in variables] + held
-            self._program.at_least(terms, seconds / _UNIT_S * (1.0 - everyone))
+            self._program.at_least(terms, seconds / UNIT_S * (1.0 - everyone))
 
     def _result(self, optimum: Optimum) -> Relaxed:
         shares = np.zeros(len(self._choices.groups))
         shares[self._chosen] = optimum.point[self._shares.start : self._shares.stop]
         lasts_s = np.zeros(ROWS)
         for slot, variable in self._durations.items():
-            lasts_s[slot] = optimum.point[variable] * _UNIT_S
-        for slot, variable in self._of_holders.items():
-            lasts_s[slot] = max(lasts_s[slot], optimum.point[variable] * _UNIT_S)
+            lasts_s[slot] = optimum.point[variable] * UNIT_S
+        for slot, variables in self._shown.items():
+            most_s = float(optimum.point[variables].max()) * UNIT_S
+            lasts_s[slot] = max(lasts_s[slot], most_s)
         at_least_s = self._plans.graph.makespan_s(np.zeros(len(Slot)))
         return Relaxed(
-            value_s=(1.0 - SAFETY) * max(optimum.value * _UNIT_S, at_least_s),
+            value_s=(1.0 - SAFETY) * max(optimum.value * UNIT_S, at_least_s),
             durations_s=lasts_s,
             shares=shares,
             features=self._choices.total @ shares / self._ranks,
             envelopes=self._envelopes,
             most=self._most,
+            working={g: float(optimum.point[v]) for g, v in self._working.items()},
         )

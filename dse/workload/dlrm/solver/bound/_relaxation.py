@@ -70,6 +70,7 @@ class LayoutRelaxation:
             looks={},
             alone={},
             floors={},
+            holders={},
         )
         least = {feature: _least_of(plans, feature) for feature in plans.features}
         looks = {slot: set(_FIRST_LOOKS) for slot in plans.slots}
@@ -106,6 +107,45 @@ class LayoutRelaxation:
         below = replace(plans, caps={**plans.caps, feature: value})
         above = replace(plans, least={**plans.least, feature: max(value, plans.least[feature])})
         return LayoutRelaxation(below), LayoutRelaxation(above)
+
+    def split_by_holders(self, group: ExchangeGroup) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Splits the plans by the share of ranks, or nodes, that a partial group keeps busy."""
+        plans = self._plans
+        low, high = plans.holders_of(group)
+        count = round(1.0 / plans.unit(group))
+        middle = (round(low * count) + round(high * count)) // 2
+        few = replace(plans, holders={**plans.holders, group: (low, middle / count)})
+        many = replace(plans, holders={**plans.holders, group: ((middle + 1) / count, high)})
+        if not middle:
+            full = plans.choices.full & plans.choices.inside(group)
+            few = replace(few, open=plans.open & ~full)
+        return LayoutRelaxation(few), LayoutRelaxation(many)
+
+    def idle(self, found: Relaxed) -> tuple[float, ExchangeGroup]:
+        """Returns the partial group whose launches a solution undercuts most, as ranks are idle.
+
+        Returns:
+            Seconds of the iteration, zero if there is none; and the group.
+        """
+        plans = self._plans
+        worst = (0.0, ExchangeGroup.POOLED)
+        for group in plans.partial:
+            low, high = plans.holders_of(group)
+            if group not in found.working or high - low < 0.5 * plans.unit(group):
+                continue
+            slots = (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group)
+            launches_s = sum(
+                min((term.launch_s for term in plans.model.linear if term.slot == slot), default=0)
+                for slot in slots
+            )
+            for curve in plans.curves:
+                if group is ExchangeGroup.NODE and plans.by_node(curve.slot):
+                    known = found.envelopes[curve.slot]
+                    piece = known.piece_at(float(found.features[curve.feature]))
+                    constant_s = max(0.0, float(known.intercepts[piece]))
+                    launches_s += plans.times(curve.slot) * constant_s
+            worst = max(worst, ((high - found.working[group]) * launches_s, group))
+        return worst
 
     def split_by_largest(
         self, slot: int, limit_s: float

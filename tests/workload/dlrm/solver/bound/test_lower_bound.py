@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.indices import Zipf
-from dse.sharding import ShardingType, parse_allow, placements_allowed
+from dse.indices import IdOrder, Zipf
+from dse.machine.kernels import FBGEMM
+from dse.sharding import ShardingType, TableConstraints, parse_allow, placements_allowed
 from dse.simulate import simulate
 from dse.workload import LaunchMode, PlanEffort
 from dse.workload.dlrm import PlanScorer, Slot, build_layout
@@ -178,6 +179,53 @@ def test_one_table_more_than_ranks_means_that_two_share_a_rank():
     # On average a rank has five quarters of a table; some rank has two.
     assert bound.gap(optimum) < 0.05
     assert "share a rank" in bound.reasons[0]
+
+
+#: Updates take long however few rows they are of.
+SLOW_LAUNCHES = replace(FBGEMM, update_floor_kernels=400.0)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind"),
+    [
+        (make_cluster(4, 4), ShardingType.ROW_WISE),
+        (make_cluster(8, 4), ShardingType.TABLE_ROW_WISE),
+    ],
+)
+def test_ranks_without_rows_of_one_table_have_the_launches_of_another(cluster, kind):
+    # Some ranks get no row of the small table, but all of them, or of the nodes, get some of the
+    # large one.
+    tables = (make_table("large", rows=1_000_000, pooling=20), make_table("small", rows=3))
+    scorer = PlanScorer(dlrm(tables, cluster, embedding=SLOW_LAUNCHES))
+    request = planning_request(scorer, frozenset({kind}), 0)
+    optimum = best_time_s(scorer, request, limit=100)
+    assert lower_bound(scorer, request).iteration_time_s <= optimum
+    assert lower_bound(scorer, request).gap(optimum) < 0.02
+
+
+def test_a_group_leaves_nodes_without_launches_only_if_others_have_more():
+    # Blocks of `hot` differ between ranks, so that a rank without rows of the others may be the
+    # slowest one.
+    names = ("hot", "a", "b", "c")
+    tables = tuple(
+        replace(
+            make_table(name, rows=400_000, pooling=60 if name == "hot" else 20),
+            indices=Zipf(1.05, ids=IdOrder.HASHED),
+        )
+        for name in names
+    )
+    scorer = PlanScorer(dlrm(tables, make_cluster(4, 2), embedding=SLOW_LAUNCHES))
+    kinds = {"hot": ShardingType.ROW_WISE, "[abc]": ShardingType.TABLE_ROW_WISE}
+    constraints = tuple(
+        TableConstraints(tables=name, allowed_types=frozenset({kind}))
+        for name, kind in kinds.items()
+    )
+    request = replace(
+        planning_request(scorer, frozenset(kinds.values()), 0), constraints=constraints
+    )
+    optimum = best_time_s(scorer, request, limit=1000)
+    assert lower_bound(scorer, request).iteration_time_s <= optimum
+    assert lower_bound(scorer, request).gap(optimum) < 0.05
 
 
 def test_a_table_that_cannot_be_cut_decides():
