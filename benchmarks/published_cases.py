@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from published_evaluations import besides_iteration_s, evaluation_batch_size
+from published_evaluations import besides_iteration_s, evaluation_batch_size, without_storage
 from published_plans import (
     by_rank,
     first_gpu_free_plan,
@@ -24,6 +24,7 @@ from published_plans import (
     memory_balanced_plan,
     one_rank_plan,
 )
+from published_reading import read_rate_bytes_per_s
 from scipy.stats import kendalltau
 from step_errors import StepError
 
@@ -148,7 +149,10 @@ def program_of(row: pd.Series) -> str:
 
 
 def cluster_of(row: pd.Series) -> Cluster:
-    """Returns the machines of a case: the device's platform, with the nodes that are stated."""
+    """Returns the machines of a case: the device's platform, with the nodes that are stated.
+
+    Storage reads as fast as the case's own logs show, where they were looked up.
+    """
     world_size, nodes = int(row["gpus"]), max(1, int(row.get("nodes", 1) or 1))
     platform = platform_of(str(row["gpu"]))
     inside = str(row.get("interconnect", "")).partition("|")[0].strip().lower()
@@ -167,7 +171,8 @@ def cluster_of(row: pd.Series) -> Cluster:
             nic_bandwidth_bytes_per_s=int(cards[2]) * 1e9 / 8,
         )
         cluster = replace(cluster, network=network)
-    return cluster
+    read = read_rate_bytes_per_s(str(row["case"]))
+    return replace(cluster, storage_bandwidth_bytes_per_s=read)
 
 
 def _cards(interconnect: str) -> re.Match[str] | None:
@@ -288,7 +293,9 @@ def job_of(row: pd.Series) -> DlrmJob:
     )
     model = load_dlrm(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
-    return job.with_plan(plan_of(job.scorer, program, str(row["case"])))
+    # No program's plan depends on how fast samples are read.
+    scorer = without_storage(job).scorer
+    return job.with_plan(plan_of(scorer, program, str(row["case"])))
 
 
 def predict_case(row: pd.Series) -> CaseResult:

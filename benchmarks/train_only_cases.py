@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from published_cases import job_of, platform_of, program_of
-from published_evaluations import evaluation_batch_size
+from published_evaluations import evaluation_batch_size, without_storage
+from published_reading import read_rate_bytes_per_s
 
 from dse.errors import ConfigError, DseError
 from dse.ranking import coverage
@@ -31,6 +32,15 @@ COLUMNS = (
     *("interconnect", "framework", "global_batch", "train_ms_per_iter", "eval_ms"),
     *("eval_samples", "note"),
 )
+
+#: What is predicted of a case.
+_PREDICTED = (
+    *("predicted_s", "low_s", "high_s", "read_rate_bytes_per_s", "unlimited_s"),
+    "evaluation_predicted_s",
+)
+
+#: What an iteration is bound by where storage decides.
+_READING = "read samples"
 
 #: Models of the benchmarks.
 _MODELS = {"dlrm": "mlperf_dlrm_v1", "dlrm_dcnv2": "mlperf_dlrm_dcnv2"}
@@ -63,6 +73,8 @@ class TrainOnlyCase:
         predicted_s: Predicted time; NaN with a problem.
         low_s: Lower end of the 90 % interval.
         high_s: Upper end.
+        read_rate_bytes_per_s: Rate at which its storage reads, where that decides; else NaN.
+        unlimited_s: Predicted time on storage that limits nothing, where it decides; else NaN.
         evaluation_measured_s: Published time of one evaluation.
         evaluation_predicted_s: Predicted time; NaN with a problem.
         note: Why its figures are doubtful; empty if they are not.
@@ -81,6 +93,8 @@ class TrainOnlyCase:
     predicted_s: float = math.nan
     low_s: float = math.nan
     high_s: float = math.nan
+    read_rate_bytes_per_s: float = math.nan
+    unlimited_s: float = math.nan
     evaluation_measured_s: float = math.nan
     evaluation_predicted_s: float = math.nan
     note: str = ""
@@ -202,25 +216,24 @@ def _predicted(
     setting = tuple(row[key] for key in ("round", "gpu", "interconnect", "global_batch"))
     evaluated = evaluation_batch_size(as_case, program)
     setting = (*setting, program, gpus, nodes, row["network"], evaluated)
+    setting = (*setting, read_rate_bytes_per_s(as_case["case"]))
     try:
         if not row["gpu"]:
             raise ConfigError("the submission names no GPU")
         if setting not in known:
             job = job_of(as_case)
             found = predict_job(job)
-            evaluation_s = job.evaluation_time_s(float(row["eval_samples"]))
             times = (found.iteration_time_s, found.iteration_time_p5_s, found.iteration_time_p95_s)
-            known[setting] = (*times, evaluation_s)
+            unlimited = without_storage(job)
+            reading = (math.nan, math.nan)
+            if found.bound_by == _READING:
+                rate = job.cluster.storage_bandwidth_bytes_per_s or math.nan
+                reading = (rate, predict_job(unlimited).iteration_time_s)
+            evaluation_s = unlimited.evaluation_time_s(float(row["eval_samples"]))
+            known[setting] = (*times, *reading, evaluation_s)
     except DseError as error:
         return _with(stated, problem=str(error), fitted=False)
-    predicted_s, low_s, high_s, evaluation_s = known[setting]
-    return _with(
-        stated,
-        predicted_s=predicted_s,
-        low_s=low_s,
-        high_s=high_s,
-        evaluation_predicted_s=evaluation_s,
-    )
+    return _with(stated, **dict(zip(_PREDICTED, known[setting], strict=True)))
 
 
 def _platform(gpu: str) -> str:

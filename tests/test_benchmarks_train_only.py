@@ -12,6 +12,9 @@ import pytest
 from dse.errors import ConfigError
 from tests.conftest import ROOT
 
+#: Modules of the benchmarks that the cases need.
+PUBLISHED = ("cases", "evaluations", "plans", "reading")
+
 HEADER = (
     "round,benchmark,submitter,system,gpu,nodes,gpus_per_node,interconnect,network,framework,"
     "global_batch,train_ms_per_iter,eval_ms,eval_samples,note\n"
@@ -31,7 +34,8 @@ def train_only():
         yield importlib.import_module("train_only_cases")
     finally:
         sys.path.pop(0)
-        for name in ("train_only_page", "train_only_cases", "published_cases", "published_plans"):
+        own = ("train_only_page", "train_only_cases")
+        for name in (*own, *(f"published_{what}" for what in PUBLISHED)):
             sys.modules.pop(name, None)
 
 
@@ -53,6 +57,18 @@ def test_every_row_is_predicted_or_says_why_not(train_only, tmp_path, capsys):
         "all on one node, held out": 1,
         "doubtful": 1,
     }
+
+
+def test_a_slow_drive_is_a_property_of_the_submission(train_only, tmp_path, capsys):
+    plain = rows({})
+    path = tmp_path / "rows.csv"
+    path.write_text(plain + plain.splitlines()[1].replace("me,box", "Supermicro,SYS-420GP-TNAR"))
+    train_only.compare_train_only(path, as_json=True)
+    fast, slow = json.loads(capsys.readouterr().out)["cases"]
+    # 51,200 samples of 160 bytes, at the 47.82 GB in 10.162 s of that machine's first stretch.
+    assert slow["predicted_s"] == pytest.approx(51200 * 160 / (47.82e9 / 10.162), rel=1e-3)
+    assert fast["predicted_s"] == slow["unlimited_s"] < slow["predicted_s"]
+    assert fast["unlimited_s"] is None
 
 
 def case(train_only, predicted_s: float, **changes):
@@ -106,6 +122,10 @@ def test_the_page_has_every_group_and_mark(train_only):
     assert section.count("| v3.1, h100_sxm, ") == 2
     assert section.count("**missed**") == 2
     assert "| v3.1, 64 × h100_sxm | 1000.000 | 1200.000 | +20.0 % |" in section
+    slow = case(train_only, 1.03, unlimited_s=0.5, read_rate_bytes_per_s=2e9)
+    line = "× h100_sxm | 2.0 | 1000.000 | 1030.000 | +3.0 % | -50.0 % |"
+    assert page.train_only_section([*cases, slow]).count(line) == 1
+    assert line not in section
     assert page.train_only_section([]) == ""
 
 

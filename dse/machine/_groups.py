@@ -2,9 +2,10 @@
 
 A job may divide its ranks into equal groups that do the same side by side: replicas of a sharding
 group. To a plan, such a group is a cluster with fewer ranks. Its nodes and domains hold the ranks
-of the group only, and of what the ranks of a node share it has its part: host memory, and the path
-to it while all groups use theirs alike. Link and network stay those of the whole cluster, which
-collectives see (`Cluster.whole`), so that groups share network cards where they share nodes.
+of the group only, and of what the ranks of a node share it has its part: host memory, storage, and
+the path to host memory while all groups use theirs alike. Link and network stay those of the whole
+cluster, which collectives see (`Cluster.whole`), so that groups share network cards where they
+share nodes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def rank_group(cluster: Cluster, ranks: int, stride: int) -> Cluster:
         ),
         host_memory_bytes=_times(cluster.host_memory_bytes, share),
         host_memory_bandwidth_bytes_per_s=_times(memory, share),
+        storage_bandwidth_bytes_per_s=_times(cluster.storage_bandwidth_bytes_per_s, share),
         part_of=cluster,
         rank_stride=stride,
     )

@@ -308,6 +308,8 @@ class Cluster:
         nodes_per_pod: Nodes that the link reaches over; one without pods.
         host_memory_bandwidth_bytes_per_s: Bandwidth of one node's host memory, which its devices
             share; None when it is not known, then nothing limits their sum.
+        storage_bandwidth_bytes_per_s: Rate at which one node reads samples from its storage, for
+            all of its ranks; None when it is not known, then nothing limits it.
         part_of: The whole cluster, if this is one of several equal groups of its ranks, see
             :func:`rank_group`; None for a whole one.
         rank_stride: Distance of the numbers that neighbouring ranks have in the whole cluster.
@@ -324,6 +326,7 @@ class Cluster:
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
     host_memory_bandwidth_bytes_per_s: float | None = None
+    storage_bandwidth_bytes_per_s: float | None = None
     part_of: Cluster | None = None
     rank_stride: int = 1
 

@@ -49,6 +49,7 @@ class DurationClass(IntEnum):
     ATTENTION = 5
     ELEMENTWISE = 6
     NETWORK = 7
+    STORAGE = 8
 
 
 #: What a step is bound by where most of its critical path comes from a kind of model.
@@ -61,6 +62,7 @@ _WORK_OF_CLASS = {
     DurationClass.ATTENTION: "attention",
     DurationClass.ELEMENTWISE: "elementwise kernels",
     DurationClass.NETWORK: "network",
+    DurationClass.STORAGE: "storage",
 }
 
 #: The same of tasks of which no model is known.

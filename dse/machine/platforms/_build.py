@@ -42,6 +42,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     """
     device = document.device
     host_link, host_memory = document.node.host_link, document.node.host_memory
+    storage = document.node.storage
     links = [
         replace(
             link,
@@ -108,6 +109,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         host_memory_bytes=host_memory.capacity if host_memory else None,
         nodes_per_pod=document.pod.nodes if document.pod else 1,
         host_memory_bandwidth_bytes_per_s=host_memory.bandwidth if host_memory else None,
+        storage_bandwidth_bytes_per_s=storage.bandwidth if storage else None,
         document=document,
     )
 
@@ -165,13 +167,14 @@ def _offer(block: OfferBlock) -> Offer:
 
 def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     """Yields every figure with its origin, in the order of the file."""
-    device, host_memory = document.device, document.node.host_memory
+    device, node = document.device, document.node
     blocks: list[tuple[str, SourcedBlock]] = [
         ("device.peak", device.peak),
         ("device.memory", device.memory),
         ("device.l2", device.l2),
-        ("node.host_link", document.node.host_link),
-        *((("node.host_memory", host_memory),) if host_memory else ()),
+        ("node.host_link", node.host_link),
+        *((("node.host_memory", node.host_memory),) if node.host_memory else ()),
+        *((("node.storage", node.storage),) if node.storage else ()),
         *((("pod", document.pod),) if document.pod else ()),
         *((f"links.{name}", block) for name, block in document.links.items()),
         *((f"networks.{name}", block) for name, block in document.networks.items()),

@@ -147,6 +147,16 @@ class HostMemoryBlock(SourcedBlock):
     bandwidth: BytesPerSecond | None = None
 
 
+class StorageBlock(SourcedBlock):
+    """Storage from which a node reads samples: its own drives, or a file system.
+
+    Attributes:
+        bandwidth: Rate of sequential reads, for all devices of the node.
+    """
+
+    bandwidth: BytesPerSecond
+
+
 class NodeBlock(StrictModel):
     """One node.
 
@@ -154,11 +164,13 @@ class NodeBlock(StrictModel):
         devices: Devices of a full node.
         host_link: Path between host memory and a device.
         host_memory: Memory of the processors; without it nothing limits what is kept there.
+        storage: Where samples are read from; without it nothing limits how fast.
     """
 
     devices: RankCount
     host_link: HostLinkBlock
     host_memory: HostMemoryBlock | None = None
+    storage: StorageBlock | None = None
 
 
 class PodBlock(SourcedBlock):

@@ -45,6 +45,8 @@ _ALIASES = {
     "device.memory_bandwidth": "device.memory.bandwidth",
     "host_memory": "node.host_memory.capacity",
     "node.host_memory": "node.host_memory.capacity",
+    "storage": "node.storage.bandwidth",
+    "node.storage": "node.storage.bandwidth",
 }
 _BLOCKS = {"link": "links", "network": "networks", "price": "prices"}
 

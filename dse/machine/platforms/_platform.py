@@ -54,6 +54,7 @@ class Platform:
         host_memory_bytes: Host memory of one node; None when it is not known.
         nodes_per_pod: Nodes that the links reach over; one without pods.
         host_memory_bandwidth_bytes_per_s: Of one node; None when it is not known.
+        storage_bandwidth_bytes_per_s: Of one node; None when it is not known.
         document: What it was built from, for overrides.
     """
 
@@ -71,6 +72,7 @@ class Platform:
     host_memory_bytes: float | None = None
     nodes_per_pod: int = 1
     host_memory_bandwidth_bytes_per_s: float | None = None
+    storage_bandwidth_bytes_per_s: float | None = None
     document: PlatformDocument = field(kw_only=True, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -138,6 +140,7 @@ class Platform:
             host_memory_bytes=self.host_memory_bytes,
             nodes_per_pod=self.nodes_per_pod,
             host_memory_bandwidth_bytes_per_s=self.host_memory_bandwidth_bytes_per_s,
+            storage_bandwidth_bytes_per_s=self.storage_bandwidth_bytes_per_s,
         )
 
     def _fills_pods(self, world_size: int) -> bool:

@@ -29,6 +29,7 @@ from dse.workload.dlrm._requests import (
 )
 from dse.workload.dlrm.explain._attribution import attributed_plan, operator_groups
 from dse.workload.dlrm.iteration._layout import build_layout
+from dse.workload.dlrm.iteration._reading import read_time_s, reading_notes
 from dse.workload.dlrm.iteration._waiting import waiting_notes
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
@@ -344,7 +345,10 @@ class DlrmJob(Job):
             scorer = PlanScorer(replace(problem, global_batch_size=batch))
         overlapped = software.overlap_evaluation
         batch_s = scorer.forward_time_s(plan, overlapped=overlapped) + software.evaluation_batch_s
-        return samples * (batch_s / batch + software.evaluation_s_per_sample / ranks)
+        evaluated_s = samples * (batch_s / batch + software.evaluation_s_per_sample / ranks)
+        if software.evaluation_on_devices:
+            return evaluated_s
+        return max(evaluated_s, samples * read_time_s(problem) / problem.global_batch_size)
 
     def metrics(self, iteration_time_s: float) -> tuple[tuple[str, float], ...]:
         """Returns model FLOPs utilization (MFU) for models with a sequence.
@@ -362,7 +366,7 @@ class DlrmJob(Job):
     def notes(self) -> tuple[str, ...]:
         """Returns what the device, or the program, lacks of what was asked for."""
         found = precision_notes(self.problem.cluster.device, self.problem.precision)
-        found += waiting_notes(self.problem)
+        found += waiting_notes(self.problem) + reading_notes(self.problem)
         if self._plan is None or self.problem.software.hot_rows:
             return found
         hot = sum(table.hot_rows > 0 for table in self._plan.tables)

@@ -67,11 +67,17 @@ def test_a_group_has_its_part_of_pods():
 
 def test_a_group_has_its_part_of_the_host():
     whole = make_cluster(
-        32, 8, host_memory_bytes=800e9, host_link=HostLinkSpec(25e9, 1e-5, devices=2)
+        32,
+        8,
+        host_memory_bytes=800e9,
+        storage_bandwidth_bytes_per_s=8e9,
+        host_link=HostLinkSpec(25e9, 1e-5, devices=2),
     )
     spread, nodes = rank_group(whole, 8, 4), rank_group(whole, 8, 1)
     assert (spread.local_size, nodes.local_size) == (2, 8)
     assert (spread.host_memory_bytes, nodes.host_memory_bytes) == (200e9, 800e9)
+    assert spread.storage_bandwidth_bytes_per_s == 2e9
+    assert nodes.storage_bandwidth_bytes_per_s == 8e9
     # A rank's copy of the batch takes as long as it does without groups.
     assert spread.host_link_of_all == nodes.host_link_of_all == whole.host_link_of_all
 

@@ -156,6 +156,7 @@ def test_each_field_changes_what_it_names():
     assert networks["efa_3200g"].nics_per_node == 64
     assert changed("host_link.bandwidth=*2").host_link.bandwidth_bytes_per_s == 126e9
     assert changed("host_memory=1TiB").host_memory_bytes == 2**40
+    assert changed("storage=5GB/s").cluster(8).storage_bandwidth_bytes_per_s == 5e9
     assert changed("host.graph_launch=1us").host.graph_launch_s == pytest.approx(1e-6)
 
 

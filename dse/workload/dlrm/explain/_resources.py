@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.scoring._scorer import PlanScorer
     from dse.workload.dlrm.scoring._slots import LayoutGraph
 
-#: Name of the host's task that loads samples.
-_LOADING = "load the next batch"
+#: Names of tasks that load samples, on the host and from storage.
+_LOADING = ("load the next batch", "read samples")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ def all_reduce_buckets(layout: LayoutGraph) -> NDArray[np.int64]:
 
 def _fill_host(layout: LayoutGraph, parts: _Parts) -> None:
     graph = layout.graph
-    loading = np.array([name == _LOADING for name in graph.names])
+    loading = np.array([name in _LOADING for name in graph.names])
     host = graph.kind == TaskKind.HOST
     for resource, chosen in ((Resource.LOADER, loading), (Resource.HOST, host & ~loading)):
         tasks = np.flatnonzero(chosen)

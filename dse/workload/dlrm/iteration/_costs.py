@@ -21,6 +21,7 @@ from dse.workload.dlrm._memory import input_bytes
 from dse.workload.dlrm.iteration._contention import contended
 from dse.workload.dlrm.iteration._dense import dense_estimate
 from dse.workload.dlrm.iteration._operators import dense_buckets, stack_operators
+from dse.workload.dlrm.iteration._reading import read_time_s
 from dse.workload.dlrm.program._software import InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
@@ -68,6 +69,12 @@ GRAPH_LAUNCH = HostWork("launch graph")
 WAIT = HostWork("wait for lengths")
 LOADING = HostWork("load the next batch")
 
+#: Reading samples of later batches from storage.
+READING = "read samples"
+
+#: How far off reading at a measured rate of storage is: six machines of MLPerf submissions.
+_READING_SPREAD = 0.06
+
 #: Parts of the host's work for an exchange group: input, lookups, gradients. They are about as
 #: long as one another in a captured step (2.1, 1.8 and 1.0 ms of eight ranks of a DLRM on V100).
 _GROUP_PARTS = 3
@@ -77,7 +84,8 @@ class DeviceCosts(NamedTuple):
     """Costs of tasks on the devices; shape `(costs,)`.
 
     The first one is nothing; then those of copies from the host, of the dense operators phase by
-    phase, and of the reductions of dense gradients, as `_shape.Shape` numbers them.
+    phase, of the reductions of dense gradients, and of reading samples, as `_shape.Shape` numbers
+    them.
     """
 
     duration_s: NDArray[np.float64]
@@ -104,6 +112,7 @@ def device_costs(problem: DlrmProblem) -> DeviceCosts:
     for number, phase in enumerate(by_phase):
         every += backward if number == dense.backward_phase else phase
     every += reductions
+    every.append(Cost(read_time_s(problem), _READING_SPREAD, DurationClass.STORAGE))
     return DeviceCosts(
         np.array([cost.duration_s for cost in every]), np.array([cost.spread for cost in every])
     )

@@ -17,6 +17,7 @@ from dse.workload._launch import LaunchMode
 from dse.workload.dlrm.iteration._costs import (
     GRAPH_LAUNCH,
     LOADING,
+    READING,
     STEP,
     HostWork,
     device_costs,
@@ -89,6 +90,9 @@ class Issuer:
                 self._builder.add_stream(rank, "communication") for rank in self.ranks
             ]
         self._copy = [self._builder.add_stream(rank, "copy") for rank in self.ranks]
+        self._storage: list[int] = []
+        if shape.reads_samples:
+            self._storage = [self._builder.add_stream(rank, "storage") for rank in self.ranks]
         self._slots: list[tuple[int, int, int]] = []
         self._classes: list[int] = []
         self._costs: list[int] = []
@@ -119,7 +123,12 @@ class Issuer:
             self.host_task(rank, name, HostWork(name, groups=groups, batch=batch))
 
     def finish(self) -> Structure:
-        """Loads the next batch and returns the graph."""
+        """Loads the next batch, reads later ones, and returns the graph."""
+        for stream in self._storage:
+            # Far ahead: it waits for nothing, and takes longer than the rest or hides behind it.
+            self._classes.append(DurationClass.STORAGE)
+            self._costs.append(self.shape.reading_cost)
+            self._builder.add_task(READING, TaskKind.HOST, stream, 0.0, ())
         if self.shape.loads_batches:
             for rank in self.ranks:
                 self.host_task(rank, LOADING.name, LOADING)

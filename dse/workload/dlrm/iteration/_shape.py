@@ -17,6 +17,7 @@ from dse.workload.dlrm.iteration._operators import (
     dense_buckets,
     stack_operators,
 )
+from dse.workload.dlrm.iteration._reading import read_time_s
 from dse.workload.dlrm.program._software import HandlingTimes, HostOperators, InputPath
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 
@@ -64,6 +65,7 @@ class Shape:
         input_path: How a batch reaches the devices.
         host_step: Whether the devices wait for something on the host at the beginning.
         loads_batches: Whether the host loads the next batch.
+        reads_samples: Whether samples of later batches are read from storage meanwhile.
         forward_only: Only the forward pass, as in an evaluation.
         mirrored: Whether the gradients' exchanges last as long as those of the outputs.
         codecs: Conversions for the wire, and the kernels of each.
@@ -77,6 +79,7 @@ class Shape:
         optimizer: Update of the dense parameters.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
+        reading_cost: Number of the cost of reading samples.
         averages_weights: Whether there are replicas of sharded tables, which are averaged.
     """
 
@@ -94,6 +97,7 @@ class Shape:
     input_path: InputPath
     host_step: bool
     loads_batches: bool
+    reads_samples: bool
     forward_only: bool
     mirrored: bool
     codecs: tuple[tuple[Slot, int], ...]
@@ -107,6 +111,7 @@ class Shape:
     optimizer: Phase
     buckets: tuple[int, ...]
     first_bucket_cost: int
+    reading_cost: int
     averages_weights: bool
 
 
@@ -148,6 +153,7 @@ def make_shape(
         input_path=software.input_path,
         host_step=software.step_host_s > 0 or handling,
         loads_batches=software.loader_s_per_sample > 0,
+        reads_samples=read_time_s(problem) > 0 and not forward_only,
         forward_only=forward_only,
         mirrored=software.wire.mirrored,
         codecs=tuple(
@@ -163,6 +169,7 @@ def make_shape(
         optimizer=optimizer,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
+        reading_cost=end + len(buckets),
         averages_weights=problem.sync is not None and any(sharded),
     )
 

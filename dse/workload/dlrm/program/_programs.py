@@ -106,6 +106,9 @@ _V11_EVALUATION = "the evaluations of 8 MLPerf submissions of v1.1 on 4 and 8 A1
 #: Filtering, sorting and uniting keys.
 _INDEX_UNIT_S = 58e-9
 
+#: A value in HugeCTR's raw files, whatever it is.
+_RAW_VALUE_BYTES = 4.0
+
 #: HugeCTR's host for a batch that is evaluated; reading its samples, and the area under the curve.
 _EVALUATION_BATCH_S = 0.7e-3
 _EVALUATION_S = 50e-9
@@ -171,6 +174,8 @@ _HUGECTR_HYBRID = DlrmRuntime(
     evaluation_batch_size=1_792_000,
     overlap_evaluation=True,
     evaluation_batch_s=_EVALUATION_BATCH_S,
+    evaluation_on_devices=True,
+    read_value_bytes=_RAW_VALUE_BYTES,
     hot_rows=True,
 )
 
@@ -314,6 +319,7 @@ _PROGRAMS = (
             evaluation_batch_size=262_144,
             overlap_evaluation=False,
             evaluation_s_per_sample=_EVALUATION_S,
+            evaluation_on_devices=False,
             rows_on_some=True,
             embedding=EmbeddingKernels(index_unit_s=_INDEX_UNIT_S),
         ),

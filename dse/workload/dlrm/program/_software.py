@@ -119,6 +119,10 @@ class DlrmRuntime:
         step_host_s: Host time of an iteration during which devices wait: synchronisation,
             optimizer calls outside a captured graph.
         loader_s_per_sample: Host time of one rank to load a sample, in the thread that launches.
+        read_value_bytes: Bytes of an index, a dense feature and a label in the files that the
+            program reads from the node's storage, ahead of the iteration; 0 of programs that leave
+            reading to their user. With `InputPath.BY_TABLE` every node reads the global batch,
+            otherwise the samples of its ranks.
         capturable: Whether an iteration can be captured as a graph; the host must not need to know
             anything that the devices compute.
         pytorch_memory: Whether memory is that of a PyTorch pipeline: batches as they were copied
@@ -130,6 +134,8 @@ class DlrmRuntime:
             the batch is waited for and taken over, and work is launched for it.
         evaluation_s_per_sample: Time of one rank for each sample that it evaluates, besides the
             forward pass: reading the sample, and the metric.
+        evaluation_on_devices: Whether the devices keep the samples of evaluations, which are read
+            once; otherwise each evaluation reads them.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         rows_on_some: Whether plans may cut the rows of a table over some ranks or some nodes only,
             whose partial sums are exchanged like pooled vectors and added up where they arrive.
@@ -155,12 +161,14 @@ class DlrmRuntime:
     handling: HandlingTimes = _NO_TIMES
     step_host_s: float = 0.0
     loader_s_per_sample: float = 0.0
+    read_value_bytes: float = 0.0
     capturable: bool = True
     pytorch_memory: bool = False
     evaluation_batch_size: int | None = None
     overlap_evaluation: bool = False
     evaluation_batch_s: float = 0.0
     evaluation_s_per_sample: float = 0.0
+    evaluation_on_devices: bool = False
     hot_rows: bool = False
     rows_on_some: bool = False
 

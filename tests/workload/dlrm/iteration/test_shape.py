@@ -42,6 +42,12 @@ def make_problem(
     )
 
 
+READING = replace(
+    make_problem(software=replace(GRAPHS, read_value_bytes=4.0)),
+    cluster=make_cluster(storage_bandwidth_bytes_per_s=1e9),
+)
+
+
 def test_another_batch_has_the_same_graph_and_other_durations():
     small, large = (
         build_layout(make_problem(batch=batch), POOLED, one_rank=True) for batch in (4096, 65536)
@@ -74,8 +80,9 @@ def test_one_rank_of_more_nodes_does_the_same():
         make_problem(software=replace(GRAPHS, step_host_s=1e-4)),
         make_problem(software=replace(GRAPHS, loader_s_per_sample=1e-7)),
         make_problem(software=replace(GRAPHS, dense_bottom=DenseBottom.FIRST_RANK)),
+        READING,
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_adds_or_removes_tasks_is_part_of_the_shape(other):
     assert make_shape(other, ROW) != make_shape(make_problem(), ROW)

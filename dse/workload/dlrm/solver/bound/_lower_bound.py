@@ -47,6 +47,7 @@ _CLASS_WORDS = {
     DurationClass.COMMUNICATION: "dense all-reduce",
     DurationClass.HOST: "launches by the host",
     DurationClass.COPY: "copies from the host",
+    DurationClass.STORAGE: "reading from storage",
 }
 
 
