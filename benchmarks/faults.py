@@ -1,4 +1,4 @@
-"""Faults: runs that are killed or meet, damaged journals, hostile files, extreme numbers.
+"""Faults: killed runs, interrupted commands, damaged journals, hostile files, extreme numbers.
 
 Usage: python benchmarks/faults.py [--seconds N] [--seed N] [--only NAME,...] [--ray] [--large]
 
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from interrupted_commands import interrupts  # noqa: E402
 import numpy as np  # noqa: E402
 
 import dse  # noqa: E402
@@ -336,6 +337,7 @@ def read_or_refuse(read: Callable[[Path], object], path: Path) -> str:
 FAULTS: dict[str, Callable[[Workplace], Iterator[Try]]] = {
     "pairs": pairs,
     "kills": kills,
+    "interrupts": interrupts,
     "damage": damage,
     "files": files,
     "numbers": numbers,

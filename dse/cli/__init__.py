@@ -22,3 +22,9 @@ def main() -> None:
             if end.code == ExitCode.INTERRUPTED:
                 sys.exit(ending.exit_code)
             raise
+        except Exception:
+            # Some libraries, while they are imported, turn an interrupt into an error of theirs.
+            if not ending.requested or "--debug" in sys.argv:
+                raise
+            print("interrupted", file=sys.stderr)  # noqa: T201
+            sys.exit(ending.exit_code)

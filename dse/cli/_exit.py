@@ -31,25 +31,32 @@ class Ending:
 
     Attributes:
         exit_code: Exit code of the command when it was interrupted.
+        requested: Whether a signal has come.
     """
 
     exit_code: int = ExitCode.INTERRUPTED
+    requested: bool = False
 
 
 @contextmanager
 def terminable() -> Iterator[Ending]:
-    """Turns SIGTERM into Ctrl-C within the block."""
+    """Turns SIGTERM into Ctrl-C within the block, and notes both."""
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
 
     def end(number: int, frame: FrameType | None) -> None:
-        ending.exit_code = ExitCode.TERMINATED
+        ending.exit_code = ExitCode(128 + number)
+        ending.requested = True
         raise KeyboardInterrupt
 
-    former = signal.signal(signal.SIGTERM, end)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
+        numbers.append(signal.SIGINT)
+    former = {number: signal.signal(number, end) for number in numbers}
     try:
         yield ending
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -93,7 +93,7 @@ def _locked(path: Path) -> int:
                 note = f"process {os.getpid()} on {socket.gethostname()} since {_now()}"
                 try:
                     os.ftruncate(handle, 0)
-                    os.pwrite(handle, note.encode(), 0)
+                    os.pwrite(handle, note.encode(errors="replace"), 0)
                 except OSError:
                     with suppress(OSError):
                         path.unlink()
@@ -101,7 +101,7 @@ def _locked(path: Path) -> int:
                 return handle
             os.close(handle)
         except BaseException as error:
-            note = os.pread(handle, _NOTE_BYTES, 0).decode(errors="replace").strip()
+            note = " ".join(os.pread(handle, _NOTE_BYTES, 0).decode(errors="replace").split())
             os.close(handle)
             if isinstance(error, OSError) and error.errno in _HELD:
                 raise StudyError(

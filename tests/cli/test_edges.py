@@ -170,6 +170,19 @@ def test_an_interrupt_of_the_imports_is_one_line(tmp_path, monkeypatch):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+def test_an_interrupt_that_a_library_turns_into_an_error_is_one_line(tmp_path, monkeypatch):
+    def build(*arguments, **options):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("cannot build the schema") from None
+
+    monkeypatch.setattr("dse.cli._output.emit", build)
+    with interruptible():
+        done = dse("list", "platforms", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 @contextmanager
 def interruptible():
     """SIGINT as Python has it, even where the shell ignores it; SIGTERM would end the tests."""

@@ -102,9 +102,10 @@ def study_run(space, options, largest_bytes, pipe):
         sys.exit(2)
 
 
-def command_run(arguments, messages, pipe):
+def command_run(arguments, messages, cwd, pipe):
     """What the process does: `dse` with arguments, as from a shell; says when it writes tables."""
     os.setsid()
+    os.chdir(cwd)
     with open(messages, "w") as file, open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), sys.__stdout__.fileno())
         os.dup2(file.fileno(), sys.__stderr__.fileno())
@@ -127,12 +128,14 @@ class Command:
     Args:
         messages: File for what it says on standard error.
         arguments: Of the command.
+        cwd: Its working directory.
     """
 
-    def __init__(self, messages, *arguments):
+    def __init__(self, messages, *arguments, cwd="."):
         self._pipe, theirs = _pipe()
         self._messages = messages
-        self.process = forked(command_run, [*map(str, arguments)], str(messages), theirs)
+        words = [*map(str, arguments)]
+        self.process = forked(command_run, words, str(messages), str(cwd), theirs)
         theirs.close()
 
     def wait_for_tables(self):

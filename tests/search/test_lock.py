@@ -64,6 +64,31 @@ def test_the_lock_of_a_dead_holder_is_taken_over(tmp_path):
     assert not (tmp_path / LOCK_NAME).exists()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["node 7", "café-östlich", "\udcff\udcfe", "two\nlines", "n" * 5000],
+    ids=["blank", "accents", "no Unicode", "lines", "long"],
+)
+def test_any_name_of_a_machine_is_told_in_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    with lock_folder(tmp_path), pytest.raises(StudyError) as refused, lock_folder(tmp_path):
+        pass
+    assert f"process {os.getpid()} on" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / LOCK_NAME).exists()
+
+
+def test_a_folder_that_is_reached_by_two_paths_has_one_lock(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with lock_folder(tmp_path / "link"):
+        for path in ("real", "link", "link/../real"):
+            with pytest.raises(StudyError, match="is in use"):
+                lock_folder(tmp_path / path).__enter__()
+    with lock_folder(tmp_path / "real"):
+        pass
+
+
 def test_a_child_does_not_keep_the_lock_after_its_parent_has_released_it(tmp_path):
     with lock_folder(tmp_path):
         child = os.fork()

@@ -48,7 +48,11 @@ def write_revision(
     with lock_folder(directory.root):
         if directory.header.exists() or directory.journal.exists():
             raise StudyError(f"{out} already holds a study; choose another --out")
-        _write(revision.after, source.read_header(), directory, progress)
+        try:
+            _write(revision.after, source.read_header(), directory, progress)
+        except BaseException:
+            directory.journal.unlink(missing_ok=True)
+            raise
     return load_study(directory.root)
 
 
@@ -64,7 +68,6 @@ def _write(
         # Other runs share the original study; this one is written once.
         storage=None,
     )
-    directory.write_header(header)
     journal = Journal(directory.journal, header.objectives, header.parameters, create=True)
     for done, record in enumerate(result.records, start=1):
         journal.add(replace(record, on_front=False, lower_bound_s=None))
@@ -78,3 +81,5 @@ def _write(
         }
     )
     directory.write_tables(result, header.parameters)
+    # Last: without it, half of the candidates are not taken for a study.
+    directory.write_header(header)

@@ -329,6 +329,24 @@ def test_the_changed_study_can_be_read_and_changed_again(study, tmp_path):
         write_revision(changed, study.directory, tmp_path / "begun")
 
 
+@pytest.mark.parametrize("existed", [False, True])
+def test_an_interrupt_leaves_no_half_of_a_study(study, tmp_path, existed):
+    changed = revise_study(study.result, ["memory_bandwidth=+20%"])
+    out = tmp_path / "new"
+    if existed:
+        out.mkdir()
+
+    def interrupt(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_revision(changed, study.directory, out, progress=interrupt)
+    assert out.exists() is existed
+    assert not existed or not list(out.iterdir())
+    assert write_revision(changed, study.directory, out).result.records
+
+
 def test_moves_of_the_front(study):
     changed = revise_study(study.result, ["platform.a100_sxm_80.price=*0.01"])
     moves = front_moves(changed.before, changed.after)
