@@ -86,11 +86,13 @@ def nothing_waits_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def workers_are_forked_ready():
-    """Workers of studies and ranks find done what all of them do, whoever starts the first."""
+def processes_are_forked_ready(request):
+    """Workers, ranks and runs find done what all of them do, whichever test starts the first."""
+    training = any(item.get_closest_marker("slow") for item in request.session.items)
+    preloaded = ["tests.warm_trainers" if training else "tests.warm"]
     with (
-        patch("dse.search.execute._process.PRELOADED", ["tests.warm"]),
-        patch("dse.launch._group.PRELOADED", ["tests.warm"]),
+        patch("dse.search.execute._process.PRELOADED", preloaded),
+        patch("dse.launch._group.PRELOADED", preloaded),
     ):
         yield
 

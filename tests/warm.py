@@ -13,12 +13,8 @@ import dse._fork_server
 import dse.launch._rank
 import tests.search.runs  # noqa: F401
 
-# As the ranks of trainers do; optimizers import the compiler.
 with suppress(ImportError):
-    import torch._dynamo
     import torch.distributed  # noqa: F401
-with suppress(ImportError, OSError):
-    import torchrec  # noqa: F401
 
 for platform in ("a100_sxm_80", "h100_sxm"):
     dse.predict("dlrm_tiny", platform, world_size=2, global_batch_size=16384)

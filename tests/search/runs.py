@@ -22,11 +22,13 @@ import plotly  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pytest
 
+from dse._processes import start_method
 from dse.cli import main
 from dse.errors import DseError
 import dse.report
 from dse.search import RunOptions, run
 from dse.search._directory import StudyDirectory
+from dse.search.execute import _process
 
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self").exists(), reason="needs /proc to see all processes"
@@ -57,14 +59,10 @@ search: {sampler: nsga2, trials: 16, batch: 4, improvement_rounds: 0, planners: 
 """
 
 
-#: Imported once, before processes are forked.
-PRELOADED = ["tests.warm"]
-
-
 def forked(target, *arguments):
     """Starts a process that finds everything imported, and read what is read once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    # `tests/conftest.py` says what is imported before.
+    context = start_method(_process.PRELOADED)
     process = context.Process(target=target, args=arguments)
     process.start()
     return process

@@ -6,7 +6,6 @@ from functools import partial
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from dse.machine.platforms import load_platform, read_calibrations
 from tests.calibration.measurers import LawfulMeasurer
 from tests.cli.running import answer, dse
 from tests.conftest import ROOT
+from tests.search.runs import PATIENCE_S, Command, nothing_left
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,25 +241,16 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
 def calibrating(out: Path, *options: str, least_lines: int) -> tuple[int, str]:
     """Starts `dse calibrate`, presses Ctrl-C once the log has so many lines, and waits."""
     log = out.with_name(f"{out.stem}.points.jsonl")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dse", "calibrate", "--out", str(out), "--json", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until:
-        if log.exists() and log.read_text().count("\n") >= least_lines:
-            # The terminal tells all processes of the group.
-            os.killpg(process.pid, signal.SIGINT)
-            break
-        time.sleep(0.05)
-    try:
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    return process.returncode, errors
+    messages = out.with_name("messages.txt")
+    command = Command(messages, "calibrate", "--out", out, "--json", *options)
+    with nothing_left(command.process.pid):
+        until = time.monotonic() + PATIENCE_S
+        while command.process.is_alive() and time.monotonic() < until:
+            if log.exists() and log.read_text().count("\n") >= least_lines:
+                command.interrupt(signal.SIGINT)
+                break
+            time.sleep(0.05)
+        return command.join()
 
 
 def says_what_is_kept(errors: str, out: Path) -> bool:

@@ -44,7 +44,7 @@ def validated(folder, *arguments):
 
 @pytest.mark.slow
 def test_the_whole_loop_is_closed(tmp_path):
-    ran = process("run", write_space(tmp_path), "--out", tmp_path / "study")
+    ran = dse("run", write_space(tmp_path), "--out", tmp_path / "study")
     assert ran.returncode == 0, ran.stderr
     found = validated(tmp_path, "--top", 2, "--random", 2, "--budget", "3s")
     assert len(found["candidates"]) == 4

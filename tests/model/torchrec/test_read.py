@@ -167,12 +167,12 @@ def test_the_mlp_stands_for_what_is_not_attention():
 
 
 @pytest.mark.parametrize(
-    ("module", "sequence"),
-    [(Rows(ITEM), None), (Rows(ITEM), {"layers": 2}), (Bags(USER), ATTENTION)],
+    ("kind", "table", "sequence"),
+    [(Rows, ITEM, None), (Rows, ITEM, {"layers": 2}), (Bags, USER, ATTENTION)],
 )
-def test_sequences_and_their_attention_belong_together(module, sequence):
+def test_sequences_and_their_attention_belong_together(kind, table, sequence):
     with pytest.raises(ConfigError, match="sequence"):
-        read_torchrec(module, sequence=sequence)
+        read_torchrec(kind(table), sequence=sequence)
 
 
 def test_batches_that_do_not_fit_are_refused():

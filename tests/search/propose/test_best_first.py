@@ -73,8 +73,9 @@ def front_values(records, objectives):
 # --- with the performance model --------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
 def searched(inputs):
-    """Searches without an executor; returns the records and the strategy."""
+    """A search to its end without an executor: the records and the strategy."""
     evaluator = inputs.context.make_evaluator()
     strategy = make_strategy(inputs.space, SamplerName.AUTO, 0, evaluator)
     records = []
@@ -87,8 +88,8 @@ def searched(inputs):
     return records, strategy
 
 
-def test_the_front_is_that_of_all_configurations(inputs, every):
-    records, strategy = searched(inputs)
+def test_the_front_is_that_of_all_configurations(inputs, every, searched):
+    records, strategy = searched
     objectives = inputs.space.objectives
     assert front_values(records, objectives) == front_values(every, objectives)
     certificate = strategy.certificate()
@@ -99,8 +100,8 @@ def test_the_front_is_that_of_all_configurations(inputs, every):
     assert certificate.distinct == parts
 
 
-def test_what_is_evaluated_for_comparison_stays_proven_dominated(inputs, every):
-    records, strategy = searched(inputs)
+def test_what_is_evaluated_for_comparison_stays_proven_dominated(every, searched):
+    records, strategy = searched
     certificate = strategy.certificate()
     known = {record.parameters for record in records}
     strategy.tell([record for record in every if record.parameters not in known][:5])

@@ -194,8 +194,6 @@ def collective_ranks(
 ) -> Iterator[LocalRanks]:
     """Starts the ranks of a group on this machine and ends them afterwards in any case.
 
-    The processes are spawned, so a script that calls this needs the usual ``__main__`` guard.
-
     Args:
         backend: ``gloo`` or ``nccl``.
         ranks: Number of ranks, at least 2.

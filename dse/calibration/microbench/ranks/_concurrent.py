@@ -192,8 +192,6 @@ def concurrent_ranks(
 ) -> Iterator[ConcurrentRanks]:
     """Starts the ranks of a machine and ends them afterwards in any case.
 
-    The processes are spawned, so a script that calls this needs the usual ``__main__`` guard.
-
     Args:
         ranks: Ranks that work at the same time.
         threads: Threads that each computes with.
