@@ -129,7 +129,8 @@ def size_rows(
 ) -> Iterator[AccuracyRow]:
     """Yields the errors on left-out sizes: the odd-indexed ones, then the even-indexed ones.
 
-    Of the even ones the ends of the range are left out, as nothing lies beyond them.
+    Of the even ones the ends of the range are left out, as nothing lies beyond them. Beside each
+    stands how well other measurements of the same bytes, mostly of another data type, predict.
 
     Args:
         device: Name for the rows.
@@ -145,6 +146,7 @@ def size_rows(
         seen = size[odd[rows]]
         inner[rows] = ~odd[rows] & (size > seen.min()) & (size < seen.max())
     yield _row("collectives", device, "dse", _held_out(samples, link, odd, odd))
+    yield _row("collectives", device, "measured again", _measured_again(samples, odd))
     if simple:
         for model, form in _SIMPLE.items():
             parts = []
@@ -156,6 +158,7 @@ def size_rows(
             yield _row("collectives", device, model, parts)
     what = "collectives, even sizes held out"
     yield _row(what, device, "dse", _held_out(samples, link, ~odd, inner))
+    yield _row(what, device, "measured again", _measured_again(samples, inner))
 
 
 def _held_out(
@@ -170,6 +173,19 @@ def _held_out(
     for rows, curve in zip(_groups(samples), fitted, strict=True):
         unseen = samples.select(rows & checked)
         parts.append((curve.curve.at(unseen.size_bytes), unseen.time_s))
+    return parts
+
+
+def _measured_again(samples: CollectiveSamples, checked: NDArray[np.bool_]) -> list[Compared]:
+    """Median of the other measurements of the same bytes, and the time of each that has any."""
+    parts = []
+    for rows in _groups(samples):
+        chosen = samples.select(rows & checked)
+        for size in np.unique(chosen.size_bytes):
+            time_s = chosen.time_s[chosen.size_bytes == size]
+            if len(time_s) > 1:
+                others = [np.median(np.delete(time_s, at)) for at in range(len(time_s))]
+                parts.append((np.array(others), time_s))
     return parts
 
 

@@ -16,10 +16,10 @@ from dse.machine.fits import Estimate
 from dse.machine.kernels._gemm_features import (
     GEMM_FEATURES,
     MIN_SPLIT_K,
-    SPLITS,
     TILE_OVERHEAD_K,
     gemm_features,
     gemm_reference_s,
+    gemm_splits,
 )
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _analytical_s(
     best = np.full(rows.shape, np.inf)
     for tile_rows, tile_columns, efficiency in _SIMT_TILES if simt else _TILES:
         tiles = count * np.ceil(rows / tile_rows) * np.ceil(columns / tile_columns)
-        for split in SPLITS:
+        for split in gemm_splits(precision):
             depth_per_tile = depth / split
             waves = np.ceil(tiles * split / device.compute_units)
             tile_flops = 2.0 * tile_rows * tile_columns * (depth_per_tile + overhead_depth)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.machine import Precision
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from dse.machine import DeviceSpec, Precision
+    from dse.machine import DeviceSpec
 
 #: Output tiles (rows, columns) that libraries choose from.
 _TILES = (
@@ -33,7 +35,7 @@ _TILES = (
 )
 
 #: Factors by which the contracted dimension may be cut to fill the device.
-SPLITS = (1, 2, 4, 8, 16, 32)
+_SPLITS = (1, 2, 4, 8, 16, 32)
 
 #: Shortest contracted length that a split leaves to one tile.
 MIN_SPLIT_K = 256
@@ -66,6 +68,15 @@ GEMM_FEATURES = (
     "log_output_over_cache",
     GEMM_OFFSET_FEATURE,
 )
+
+
+def gemm_splits(precision: Precision) -> tuple[int, ...]:
+    """Returns the factors by which kernels of a precision may cut the contracted dimension.
+
+    Kernels for block scales, DeepGEMM and those of vLLM and SGLang alike, never do: a product with
+    one tile of output and a contracted length of 65,536 takes as long as that one tile.
+    """
+    return (1,) if precision is Precision.FP8_BLOCK else _SPLITS
 
 
 def gemm_reference_s(
@@ -128,7 +139,7 @@ def gemm_features(
         tiles = down * across
         waves = tiles / units
         tiled_s = np.full(m.shape, np.inf)
-        for split in SPLITS:
+        for split in gemm_splits(precision):
             depth = k / split
             rounds = np.ceil(tiles * split / units)
             busy_s = rounds * 2 * tile_rows * tile_columns * (depth + TILE_OVERHEAD_K) / unit_rate

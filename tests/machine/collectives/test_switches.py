@@ -38,12 +38,21 @@ def test_switches_that_add_take_over_large_sums():
     assert protocols.bytes_per_s[-1] == pytest.approx(270e9)
 
 
+@pytest.mark.parametrize(("rate", "channels"), [(300e9, 16), (450e9, 16), (900e9, 32)])
+def test_rings_use_all_channels_from_eight_bytes_a_thread_and_rank(rate, channels):
+    link = LinkSpec("nvswitch", LinkKind.NVSWITCH, rate, 2.5e-6)
+    protocols = nccl_protocols(link, CollectiveOp.REDUCE_SCATTER, 4)
+    assert protocols is not None
+    assert protocols.flat_bytes == channels * 512 * 8 * 4
+
+
 def test_pcie_has_no_ll128():
     link = LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6)
     protocols = nccl_protocols(link, CollectiveOp.ALL_GATHER, 2)
     assert protocols is not None
     # 7.6 us and 12 GB/s of bus against 14.1 us and 24 GB/s.
     assert protocols.switch_bytes == pytest.approx([6.5e-6 * 2 / (1 / 12e9 - 1 / 24e9)])
+    assert protocols.flat_bytes == 0
 
 
 def test_exchanges_switch_where_measurements_show_it():

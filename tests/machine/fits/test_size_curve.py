@@ -96,6 +96,42 @@ def test_a_byte_beyond_takes_no_less_than_the_rate_allows():
     assert float(curve.at(2.0**23)) == pytest.approx(float(two_protocols_s(2.0**23)), rel=0.01)
 
 
+def test_one_measured_size_of_a_protocol_goes_on_to_the_next():
+    # Every other power of two was measured, so only 4 MiB lies between the switches. By the
+    # protocol's rate 2 MiB would take 20 us, by the line to 16 MiB 31 us.
+    seen = SIZES[7::2]
+    time_s = 10e-6 + seen / 100e9
+    switches = (2.0**20 + 1, 2.0**23)
+    curve = fit_size_curve(seen, time_s, Protocols((100e9, 65e9, 100e9), switches))
+    near = np.array([1.5, 2.0, 3.0, 6.0, 7.9]) * 2**20
+    assert curve.at(near) == pytest.approx(10e-6 + near / 100e9, rel=0.005)
+
+
+def test_the_time_of_the_first_protocol_is_flat_until_all_channels_are_used():
+    # Sizes that were not measured on both sides of a bend at 256 KiB.
+    def bent_s(size):
+        return 8e-6 + np.maximum(size - 2.0**18, 0.0) / 200e9
+
+    seen = SIZES[::2]
+    protocols = Protocols((200e9,), flat_bytes=2.0**18)
+    curve = fit_size_curve(seen, bent_s(seen), protocols)
+    near = np.array([2.0**16, 2.0**18, 1.5 * 2.0**18, 2.0**19])
+    assert curve.at(near) == pytest.approx(bent_s(near), rel=0.005)
+    assert fit_size_curve(seen, bent_s(seen)).at(2.0**18) > 1.02 * bent_s(2.0**18)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "counts"), [([8.0, 16.0], 2**0.25), ([8.0, 8.0, 8.0, 16.0], 1)]
+)
+def test_of_few_repeats_the_earlier_counts_more(repeats, counts):
+    # The logarithm lies a quarter of a place below the median.
+    sizes = np.repeat(SIZES, len(repeats))
+    time_s = np.tile(repeats, len(SIZES)) * sizes * 1e-12
+    assert fit_size_curve(sizes, time_s).at(SIZES) == pytest.approx(
+        counts * 8e-12 * SIZES, rel=0.01
+    )
+
+
 def test_a_switch_that_is_not_certain_needs_a_step():
     possible = Protocols((50e9, 50e9), (3.0 * 2**20,), certain=False)
     assert fit_size_curve(SIZES, line_s(SIZES), possible) == fit_size_curve(SIZES, line_s(SIZES))
@@ -110,10 +146,11 @@ def test_a_switch_that_is_not_certain_needs_a_step():
     st.lists(st.floats(0.3, 3.0), min_size=21, max_size=21),
     st.lists(st.floats(100, 2.0**31), max_size=4),
     st.booleans(),
+    st.floats(0, 2.0**31),
 )
-def test_more_bytes_are_never_faster_whatever_the_protocols(noise, switches, certain):
+def test_more_bytes_are_never_faster_whatever_the_protocols(noise, switches, certain, flat):
     rates = (50e9,) * (len(switches) + 1)
-    protocols = Protocols(rates, tuple(sorted(switches)), certain)
+    protocols = Protocols(rates, tuple(sorted(switches)), certain, flat)
     curve = fit_size_curve(SIZES, line_s(SIZES) * np.array(noise), protocols)
     times = curve.at(np.geomspace(64, 2.0**33, 4000))
     assert np.all(np.diff(times) >= -1e-9 * times[1:])

@@ -36,6 +36,17 @@ def test_tensor_cores_keep_their_tiles():
     assert seconds == pytest.approx(DEVICE.kernel_floor_s + by_hand)
 
 
+def test_products_with_block_scales_keep_a_long_contraction_in_one_tile():
+    # One tile of 64 x 64 on one of the H100's 132 units, which 8-bit products of another kind cut
+    # into 32 parts.
+    device = replace(load_platform("h100_sxm").device, calibrations=())
+    seconds = gemm_time_s(device, 64, 64, 65536, Precision.FP8_BLOCK)
+    unit_flops_per_s = 0.50 * device.peak.of(Precision.FP8_BLOCK) / device.compute_units
+    by_hand = 2 * 64 * 64 * (65536 + 96) / unit_flops_per_s
+    assert seconds == pytest.approx(device.kernel_floor_s + by_hand)
+    assert gemm_time_s(device, 64, 64, 65536, Precision.FP8) < 0.2 * seconds
+
+
 def test_a_precision_without_tensor_cores_is_ordinary_arithmetic():
     device = make_device(peak=PeakRates(20e12))
     single = gemm_time_s(device, 1280, 1280, 4096, Precision.FP32)
