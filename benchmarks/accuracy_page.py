@@ -100,7 +100,8 @@ more than a fifth faster.
   programs have constants of the literature with a spread of 0.25, and what their programs' figures
   are fitted to.
 * FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
-  literature, checked on nothing here.
+  literature; of these only large FP32 products are checked, on five sizes of a few devices
+  ([method](method.md)).
 * V100 and L40S use the ratios of the nearest measured architecture, B300, GB300, H100 PCIe, H100
   NVL and H20 those of their own; the section on devices that are left out has the errors of such
   pairs.

@@ -54,7 +54,7 @@ def test_published_ratios_and_memory(cases, capsys):
     cases.compare_pipelines(RUNS, as_json=True)
     found = json.loads(capsys.readouterr().out)
     errors = {row["group"]: row["error"] for row in found["ratios"]}
-    for group in ("base : sparse-dist, first run", "sparse-dist : prefetch"):
+    for group in ("base : sparse-dist, first run", "sparse-dist : prefetch", "UVM : device"):
         assert abs(errors[group]) < 0.15
     for row in found["memory"]:
         # What is allocated at the peak is counted on the safe side.

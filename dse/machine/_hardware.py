@@ -119,6 +119,8 @@ class DeviceSpec:
             buffers, allocator slack.
         kernel_floor_s: Duration of the smallest kernel.
         resident_warps_per_unit: Warps (or threads on a CPU) in flight on one compute unit.
+        fp32_products_share: Share of the peak that large FP32 products reach, where it was
+            measured.
         calibrations: What was learned from measured kernels.
     """
 
@@ -133,6 +135,7 @@ class DeviceSpec:
     reserved_memory_bytes: float
     kernel_floor_s: float = 2.5e-6
     resident_warps_per_unit: int = 64
+    fp32_products_share: float | None = None
     calibrations: tuple[KernelCalibration, ...] = field(default=(), repr=False)
 
     def calibration(

@@ -35,6 +35,7 @@ _TILES = ((256, 128, 0.80), (128, 256, 0.80), (128, 128, 0.75), (128, 64, 0.62),
 
 #: The same without tensor cores. Assumptions after published SGEMM figures: large products reach
 #: at least 0.88 of the 15.7 TFLOP/s of a V100, and smaller tiles load more for each operation.
+#: Where a device states the share that its large products reach, all tiles are that much slower.
 _SIMT_TILES = (
     (128, 128, 0.92),
     (128, 64, 0.88),
@@ -142,6 +143,8 @@ def _analytical_s(
     # A precision without tensor cores runs at the rate of ordinary FP32 arithmetic.
     simt = device.peak.of(precision) == device.peak.fp32_flops_per_s
     overhead_depth = _SIMT_TILE_OVERHEAD_K if simt else TILE_OVERHEAD_K
+    if simt and device.fp32_products_share is not None:
+        unit_rate *= device.fp32_products_share / _SIMT_TILES[0][2]
 
     best = np.full(rows.shape, np.inf)
     for tile_rows, tile_columns, efficiency in _SIMT_TILES if simt else _TILES:

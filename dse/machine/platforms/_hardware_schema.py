@@ -65,6 +65,16 @@ class PeakBlock(SourcedBlock):
     nvfp4: FlopsPerSecond | None = None
 
 
+class ProductsBlock(SourcedBlock):
+    """Matrix products without tensor cores.
+
+    Attributes:
+        share: Share of the peak rate that large ones reach.
+    """
+
+    share: Fraction
+
+
 class MemoryBlock(SourcedBlock):
     """Device memory.
 
@@ -105,6 +115,7 @@ class DeviceBlock(StrictModel):
         memory: Device memory.
         l2: Last-level cache.
         kernel_floor: Duration of the smallest kernel.
+        fp32_products: How fast products in FP32 are; without it as fast as on a V100.
     """
 
     described_by: ClassVar = DeviceSpec
@@ -117,6 +128,7 @@ class DeviceBlock(StrictModel):
     peak: PeakBlock
     memory: MemoryBlock
     l2: CacheBlock
+    fp32_products: ProductsBlock | None = None
 
 
 class HostLinkBlock(SourcedBlock):

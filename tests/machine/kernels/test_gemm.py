@@ -22,6 +22,33 @@ def test_large_single_precision_products_reach_published_shares_of_the_peak():
         assert 0.88 < 2 * size**3 / seconds / 15.7e12 < 0.93
 
 
+#: TFLOP/s of square FP32 products, as the platforms' files cite them.
+PUBLISHED_FP32 = {
+    "h100_sxm": {2048: 49.58, 4096: 51.88, 8192: 51.81, 10240: 49.61},
+    "h100_pcie": {2048: 33.41, 4096: 37.22, 8192: 37.77, 10240: 36.60},
+    "h20": {4096: 30.27, 8192: 31.99, 10240: 31.94},
+    "v100_dgx1": {4096: 13.85, 8192: 14.38, 10240: 14.51},
+}
+
+
+@pytest.mark.parametrize("platform", PUBLISHED_FP32)
+def test_single_precision_is_as_fast_as_published(platform):
+    device = load_platform(platform).device
+    for size, published in PUBLISHED_FP32[platform].items():
+        seconds = float(gemm_time_s(device, size, size, size, Precision.FP32))
+        assert 2e-12 * size**3 / seconds == pytest.approx(published, rel=0.11)
+
+
+def test_a_stated_share_slows_ordinary_arithmetic_only():
+    half = replace(DEVICE, fp32_products_share=0.46)
+    shape = (1280, 1280, 4096)
+    by_hand = 2 * 128 * 128 * (4096 + 12) / (0.46 * 0.2e12)
+    assert gemm_time_s(half, *shape, Precision.FP32) == pytest.approx(
+        DEVICE.kernel_floor_s + by_hand
+    )
+    assert gemm_time_s(half, *shape, Precision.FP16) == gemm_time_s(DEVICE, *shape, Precision.FP16)
+
+
 def test_one_wave_of_tiles_by_hand():
     # 100 units, 100 tiles of 128 × 128 at 0.92 of 0.2 TFLOP/s; 12 steps of prologue.
     seconds = gemm_time_s(DEVICE, 1280, 1280, 4096, Precision.FP32)
