@@ -74,10 +74,10 @@ long on a unit of either, while products take half.
 
 _NOISE = """
 What is left of the error is mostly noise of the measurements and jumps between kernels or
-protocols. Collectives of the same size but different data type, which move the same bytes, differ
-by 2.7 % (A100), 4.7 % (H100) and 4.9 % (H200) on average; single points of the tables are twice
-their neighbours. GEMM times lie 2–4 % (median) and 5–7 % (mean) off a straight line between those
-of the neighbouring m; the H200 table is the noisiest of the three.
+protocols. `measured again` predicts a time by the median of the other measurements of the same
+bytes, in another data type or in another run; single points of the tables are twice their
+neighbours. GEMM times lie 2–4 % (median) and 5–7 % (mean) off a straight line between those of the
+neighbouring m; the H200 table is the noisiest of the three.
 
 Small products on A100 are not monotone: the library takes less time for twice the work in 1–3 % of
 the measured pairs, sometimes half. The model follows it there. Above 20 µs twice the work is never
@@ -87,10 +87,11 @@ more than a fifth faster.
 
 * The aims are 2.7 % and 4.5 % (geometric mean, mean) for GEMM, where H200 misses the mean by 0.4
   to 0.7 points, and a mean of 5 % for collectives on left-out sizes of each system and version.
-  Those of NCCL 2.23 on H100 (5.3 %) and H200 (4.9 %, with the even sizes held out 5.6 %) and L40S
-  (5.2 %) miss it. Their messages below 512 KiB scatter: all-gathers and all-to-alls of the same
-  bytes in another data type differ by 8.6, 6.8 and 9.1 % on average. No smooth curve could be
-  better than 4.4, 3.2 and 3.8 %, what such differences leave of the left-out sizes.
+  NCCL 2.23 misses it on one half of the sizes: on H100 the odd ones (5.2 %, the even ones 4.7 %),
+  on H200 the even ones (5.2 %, the odd ones 4.9 %). Below 512 KiB these times scatter. On H100 a
+  second measurement of the same bytes predicts the odd sizes no better (5.7 %); on H200
+  all-to-alls over eight ranks take 10, 17 and 13 µs for 16, 32 and 64 KiB, and no curve that never
+  falls with the size can follow that.
 * Sums of integers, which switches do not add: on 8 H100, H200 and B200 they take up to 31 % longer
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.
@@ -106,9 +107,8 @@ more than a fifth faster.
   NVL and H20 those of their own; the section on devices that are left out has the errors of such
   pairs.
 * Products in FP8 and NVFP4 are those of inference engines: their times contain the conversion of
-  the left operand. One table of three libraries misses the aim of 6 %: TensorRT-LLM's FP8 with
-  block scales on H100 (6.2 %), fitted on 2,000 points; vLLM's with 29,519 points (3.9 %) is the
-  platform's first.
+  the left operand. TensorRT-LLM's FP8 with block scales on H100 is fitted on 2,000 points; vLLM's,
+  with 29,519 points, is the platform's first.
 * Attention was measured forward only, with keys and values written to a cache, heads of 64 and 128
   and 1,024 positions or more. The backward pass follows by published rates. A head width that is
   left out altogether is missed by about 20 %: products and exponentials cannot be told apart from
