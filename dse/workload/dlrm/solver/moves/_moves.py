@@ -86,7 +86,7 @@ THOROUGH = Effort(
 #: For thousands of problems. Around a good start the rest finds next to nothing and takes half of
 #: the time.
 QUICK = Effort(
-    starts=3,
+    starts=6,
     fine_starts=False,
     restarts=1,
     margin=0.03,

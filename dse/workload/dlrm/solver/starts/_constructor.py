@@ -105,6 +105,13 @@ class _Tiers(NamedTuple):
 
 
 _FEW_TIERS = _Tiers(on_all=(0, 1), on_nodes=(0.0, 0.3, 1.0), node_cuts=2, rank_cuts=4, counts=4)
+_QUICK_TIERS = _Tiers(
+    on_all=(0, 1),
+    on_nodes=(0.0, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
+    node_cuts=3,
+    rank_cuts=4,
+    counts=4,
+)
 _MANY_TIERS = _Tiers(
     on_all=(0, 1, 2, 3),
     on_nodes=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
@@ -158,8 +165,10 @@ class Constructor:
         request = self._options.request
         cuts = list(self._all_cuts(weights))
         if request.node_count > 1:
-            fine = fine and len(request.tables) * request.world_size <= _MANY
-            cuts += self._tiered(weights, _MANY_TIERS if fine else _FEW_TIERS)
+            tiers = _MANY_TIERS if fine else _QUICK_TIERS
+            if len(request.tables) * request.world_size > _MANY:
+                tiers = _FEW_TIERS
+            cuts += self._tiered(weights, tiers)
         plans: list[Assignment] = []
         different = list(dict.fromkeys(cuts))
         for start in range(0, len(different), _TOGETHER):
