@@ -24,6 +24,7 @@ ORDER = (
         "_tables",
         "_terminal",
         "_torch",
+        "_garbage",
         "_interrupts",
         "_processes",
         "_html",

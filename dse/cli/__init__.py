@@ -8,8 +8,10 @@ import sys
 def main() -> None:
     """Runs the command line and exits with its code."""
     # The command line is not imported above: Ctrl-C meanwhile would end in a traceback.
+    from dse._garbage import collect_rarely
     from dse.cli._exit import ExitCode, terminable
 
+    collect_rarely()
     with terminable() as ending:
         try:
             from dse.cli._app import run_app

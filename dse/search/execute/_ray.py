@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from dse._garbage import collect_rarely
 from dse.errors import ConfigError, WorkerError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._ray_cluster import RayCluster, load_ray
-from dse.search.execute._worker import Started, collect_rarely, evaluate_chunk
+from dse.search.execute._worker import Started, evaluate_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

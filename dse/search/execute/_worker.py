@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-import gc
 from multiprocessing.reduction import ForkingPickler
 import signal
 import time
 from typing import TYPE_CHECKING
 
+from dse._garbage import collect_rarely
 from dse._processes import end_with_starter
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
-
-#: Allocations between two collections. Evaluations leave few cycles behind but allocate many
-#: objects that last, so the interpreter's own threshold costs 6 % of their time for nothing.
-_COLLECTION_THRESHOLD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +52,6 @@ def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
     start = time.perf_counter()
     records = tuple(evaluator.answer(proposal) for proposal in chunk)
     return Answer(records, time.perf_counter() - start)
-
-
-def collect_rarely() -> None:
-    """Makes garbage collection rare; for workers only."""
-    gc.freeze()
-    gc.set_threshold(_COLLECTION_THRESHOLD, 50, 50)
 
 
 def worker_main(pipe: Connection) -> None:

@@ -84,7 +84,9 @@ def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableS
         cut = options.cuts[number]
         if cut.hot >= 0:
             held += options.shard_features[cut.hot][:, None]
-        if cut.scope is not PlacementScope.RANK:
+        if cut.scope is PlacementScope.ALL:
+            held += options.shard_features[cut.rows[0]].T
+        elif cut.scope is PlacementScope.NODE:
             reached = options.placed_shards(number, places)
             np.add.at(held.T, reached.ranks, options.shard_features[reached.rows])
         else:
