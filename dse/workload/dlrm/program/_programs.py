@@ -136,7 +136,7 @@ _TRAINER_ROUTED_BYTES = 350.0
 #: What a step of TorchRec on a CPU takes besides what is counted: exchanges of counts that GPUs do
 #: not wait for, threads of gloo.
 _TORCHREC_ON_CPU = "steps of two made-up tasks on two ranks of a CPU over gloo"
-_TORCHREC_CPU_STEP_S = 2.9e-3
+_TORCHREC_CPU_STEP_S = 3.4e-3
 
 #: Processor time of TorchRec's handling on a CPU, and of sorting indices by owner: 6 ns each.
 _TORCHREC_HANDLING = HandlingTimes(
