@@ -218,13 +218,9 @@ def session_members(session):
 
 
 def wait_until_alone(session):
-    """Returns the processes of a session that do not end.
-
-    Agents of a local Ray whose starter was killed report that for a minute to a Ray that is gone,
-    and end then.
-    """
+    """Returns the processes of a session that do not end."""
     until = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in session_members(session) if "Agent" not in name_of(pid)]:
+    while left := session_members(session):
         if time.monotonic() > until:
             break
         time.sleep(0.02)

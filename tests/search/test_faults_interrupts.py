@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -18,6 +19,7 @@ from tests.search.runs import (
     needs_proc,
     needs_ray,
     nothing_left,
+    session_members,
     wait_until_alone,
 )
 
@@ -81,6 +83,24 @@ def test_an_interrupt_leaves_a_study_and_no_process(space, tmp_path, executor, n
         )
         assert "Traceback" not in messages
         assert "Exception" not in messages
+        assert not wait_until_alone(session)
+    assert is_usable(out)
+
+
+@needs_proc
+@needs_ray
+def test_ray_outlives_a_signal_that_is_sent_to_every_process(space, tmp_path):
+    # As batch systems do it. The study is stopped meanwhile: Ray always has the signal first.
+    command, out = started(space, tmp_path, "ray")
+    session = command.process.pid
+    with nothing_left(session):
+        os.kill(session, signal.SIGSTOP)
+        for pid in session_members(session):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(1.0)
+        os.kill(session, signal.SIGCONT)
+        found, messages = command.join()
+        assert found == 143, messages
         assert not wait_until_alone(session)
     assert is_usable(out)
 

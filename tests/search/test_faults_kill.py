@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 import random
-import shutil
+import re
 import time
 
 import pytest
@@ -14,6 +14,7 @@ from tests.search.files import check_files, journaled, unfinished
 from tests.search.runs import (
     QUICK_SPACE,
     Run,
+    name_of,
     needs_proc,
     needs_ray,
     nothing_left,
@@ -84,17 +85,7 @@ def test_kills_lose_nothing_and_repeat_nothing(space, uninterrupted, tmp_path):
     assert min(steps_killed.values()) >= 2, steps_killed
 
 
-@pytest.fixture
-def no_folders_left():
-    """A local Ray whose starter was killed leaves its temporary folder."""
-    before = set(Path("/tmp").glob("dse-ray-*"))
-    yield
-    for path in set(Path("/tmp").glob("dse-ray-*")) - before:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 @needs_proc
-@pytest.mark.usefixtures("no_folders_left")
 @pytest.mark.parametrize(
     ("executor", "group"),
     [("process", False), ("process", True), pytest.param("ray", False, marks=needs_ray)],
@@ -106,9 +97,13 @@ def test_workers_end_with_the_run_that_asked_them(space, uninterrupted, tmp_path
     session = process.process.pid
     with nothing_left(session):
         assert process.wait_for(10)  # some of them are rejected before there are workers
-        assert len(session_members(session)) >= 3
+        members = session_members(session)
+        assert len(members) >= 3
+        folders = set(re.findall(r"/[\w/.-]*dse-ray-\w+", " ".join(map(name_of, members))))
+        assert len(folders) == (executor == "ray")
         assert process.kill(group=group)
         assert not wait_until_alone(session)
+        assert not any(Path(folder).exists() for folder in folders)
         assert set(process.finished) <= set(journaled(out))
         check_files(out)
         again = Run(space, out=out, jobs=2, resume=True)

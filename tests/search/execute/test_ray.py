@@ -15,6 +15,7 @@ from dse.search import RayExecutor, RunOptions, TrialStatus, run
 from dse.search.execute._ray_cluster import RayCluster
 from dse.search.space import load_space
 from tests.search.evaluators import Deadly, asked, begun
+from tests.search.runs import needs_ray
 
 
 def test_without_ray_the_error_names_the_extra(small_space, tmp_path, monkeypatch):
@@ -24,8 +25,8 @@ def test_without_ray_the_error_names_the_extra(small_space, tmp_path, monkeypatc
     assert not (tmp_path / "study").exists()
 
 
+@needs_ray
 def test_an_address_where_nobody_is_leaves_no_study(small_space, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -43,7 +44,6 @@ def test_an_address_where_nobody_is_leaves_no_study(small_space, tmp_path):
 
 @pytest.fixture(scope="module")
 def local_ray():
-    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     # Workers have to find this module by its name.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
@@ -66,6 +66,7 @@ def deadly(small_space, tmp_path):
     return make
 
 
+@needs_ray
 @pytest.mark.slow
 def test_a_worker_that_dies_loses_nothing_and_repeats_only_what_it_held(local_ray, deadly):
     context = deadly(lives=2)
@@ -80,6 +81,7 @@ def test_a_worker_that_dies_loses_nothing_and_repeats_only_what_it_held(local_ra
     assert len({record.reason for record in records}) <= 4
 
 
+@needs_ray
 @pytest.mark.slow
 def test_a_worker_killed_between_answers_is_replaced(local_ray, deadly):
     with RayExecutor(deadly(), 2) as executor:
@@ -90,6 +92,7 @@ def test_a_worker_killed_between_answers_is_replaced(local_ray, deadly):
     assert sorted(record.number for record in [first, *rest]) == list(range(60))
 
 
+@needs_ray
 @pytest.mark.slow
 def test_what_kills_every_worker_fails_and_the_others_are_answered(local_ray, deadly):
     context = deadly(lives=1000)
@@ -104,6 +107,7 @@ def test_what_kills_every_worker_fails_and_the_others_are_answered(local_ray, de
     assert begun(context.folder)[2] in (3, 4)
 
 
+@needs_ray
 @pytest.mark.slow
 def test_workers_that_do_not_start_say_why(local_ray, deadly):
     with (
@@ -113,6 +117,7 @@ def test_workers_that_do_not_start_say_why(local_ray, deadly):
         list(executor.run(asked(1)))
 
 
+@needs_ray
 @pytest.mark.slow
 def test_more_workers_than_processors_go_on_with_those_there_are(local_ray, deadly):
     with RayExecutor(deadly(), 5) as executor:
@@ -122,6 +127,7 @@ def test_more_workers_than_processors_go_on_with_those_there_are(local_ray, dead
     assert len({record.reason for record in records}) <= 2
 
 
+@needs_ray
 @pytest.mark.slow
 def test_no_free_processor_is_reported(local_ray, deadly):
     import ray
@@ -143,6 +149,7 @@ def test_no_free_processor_is_reported(local_ray, deadly):
         ray.kill(occupant)
 
 
+@needs_ray
 @pytest.mark.slow
 def test_a_connection_that_is_there_is_kept_and_takes_no_address(local_ray, deadly):
     import ray
