@@ -240,8 +240,20 @@ def change_fields(changes: Sequence[ChangedFigure]) -> dict[str, object]:
 
 
 def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
-    """Returns a line for each figure that `--set` changed."""
-    return [f"changed: {one.quantity}, {one.before} → {one.after}" for one in changes]
+    """Returns a line for each figure that `--set` changed, and one for prices that became one."""
+    prices: dict[tuple[str, str], list[ChangedFigure]] = {}
+    lines = []
+    for one in changes:
+        if one.quantity.startswith("price "):
+            prices.setdefault((one.platform, one.after), []).append(one)
+        else:
+            lines.append(f"changed: {one.quantity}, {one.before} → {one.after}")
+    for (platform, after), alike in prices.items():
+        if len(alike) == 1:
+            lines.append(f"changed: {alike[0].quantity}, {alike[0].before} → {after}")
+        else:
+            lines.append(f"changed: {len(alike)} prices of {platform} → {after}")
+    return lines
 
 
 def of_every_rank(values: Sequence[Value], job: Job) -> list[Value]:
