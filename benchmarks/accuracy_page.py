@@ -113,7 +113,6 @@ more than a fifth faster.
   and 1,024 positions or more. The backward pass follows by published rates. A head width that is
   left out altogether is missed by about 20 %: products and exponentials cannot be told apart from
   one width.
-* Expert products of mixtures of experts: no workload has them yet.
 """
 
 _NETWORKS = """

@@ -62,7 +62,7 @@ _PARAMETERS = """
 ### Free parameters
 
 All were fitted on whole programs at once, never on a case: {count} values of training programs
-(`dse list programs`).
+(`dse list programs --json`).
 
 | program | value | fitted on |
 |---|---|---|

@@ -105,7 +105,7 @@ def _message(item: Any, path: Path, model: type[BaseModel], data: object) -> str
     if kind == "extra_forbidden":
         return _unknown_key(str(path[-1]), _allowed_keys(model, path[:-1], data))
     if kind == "missing" or (kind == "union_tag_not_found" and path == ("kind",)):
-        return "this field is missing"
+        return "this field is missing" + _meaning(model, path, data)
     plain = {
         "int_type": "expected a whole number",
         "int_parsing": "expected a whole number",
@@ -169,14 +169,35 @@ def _unknown_key(key: str, known: Iterable[str]) -> str:
     return f"unknown key; expected one of {', '.join(f'`{name}`' for name in allowed)}"
 
 
+def _meaning(model: type[BaseModel], path: Path, data: object) -> str:
+    """Returns what the field at `path` is for, in parentheses, where its class says so."""
+    from dse.config._json_schema import field_descriptions
+
+    for kind in _classes_at(model, path[:-1], data) if path else ():
+        if described := field_descriptions(kind).get(str(path[-1])):
+            first = described.partition(". ")[0].removesuffix(".")
+            # Names such as `MLPs` keep their capitals.
+            return f" ({first[0].lower() + first[1:] if first[1:2].islower() else first})"
+    return ""
+
+
 def _allowed_keys(model: type[BaseModel], path: Path, data: object) -> set[str]:
     """Returns the keys of every class that is allowed at `path`."""
-    here: list[Any] = [model]
+    return {
+        field.alias or name
+        for kind in _classes_at(model, path, data)
+        for name, field in kind.model_fields.items()
+    }
+
+
+def _classes_at(model: type[BaseModel], path: Path, data: object) -> list[type[BaseModel]]:
+    """Returns every class that is allowed at `path`."""
+    here = [model]
     if path and issubclass(model, Document) and (chosen := model.chosen_block(path[0], data)):
         here, path = [chosen], path[1:]
     for part in path:
         here = [inner for kind in here for inner in _inside(kind, part)]
-    return {field.alias or name for kind in here for name, field in kind.model_fields.items()}
+    return here
 
 
 def _inside(kind: type[BaseModel], part: int | str) -> list[type[BaseModel]]:

@@ -182,6 +182,20 @@ def test_list_and_schema():
     assert dse("--version").stdout.startswith("dse ")
 
 
+@pytest.mark.parametrize("kind", ["models", "programs"])
+def test_lists_have_a_table_for_each_kind_of_workload(kind):
+    lines = dse("list", kind).stdout.splitlines()
+    names_under = {
+        title: {line.split(" ")[0] for line in lines[lines.index(title) :] if line.strip()}
+        for title in ("recommendation models", "transformers")
+    }
+    rows = answer("list", kind)
+    of_transformers = {row["name"] for row in rows if row["kind"] == "transformer"}
+    assert {row["name"] for row in rows} <= names_under["recommendation models"]
+    assert of_transformers <= names_under["transformers"]
+    assert not names_under["transformers"] & {row["name"] for row in rows} - of_transformers
+
+
 def write(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text)

@@ -33,6 +33,13 @@ def test_a_price(listed):
     assert "changes" not in listed
 
 
+def test_one_price_for_all_offers_is_one_line():
+    shown = dse("predict", *CONFIGURATION, *EIGHT, *PRICE).stdout
+    assert [line for line in shown.splitlines() if line.startswith("changed: ")] == [
+        "changed: 6 prices of h100_sxm → 2.10 USD/GPU/h"
+    ]
+
+
 def test_a_bandwidth(listed):
     slower = answer("predict", *CONFIGURATION, *EIGHT, "--set", "link.bandwidth=*0.1")
     assert slower["iteration_time_s"] > listed["iteration_time_s"]

@@ -4,6 +4,7 @@ import pytest
 
 from dse.config import (
     DocumentKind,
+    field_descriptions,
     find_document,
     load_document,
     parse_document,
@@ -79,6 +80,13 @@ def test_all_problems_come_at_once_in_file_order():
     text = MODEL.replace("rows: 10", "rows: 0").replace("dense_features: 4", "dense_features: x")
     found = problems(text.replace("global_batch_size", "global_batch"))
     assert [line.split(":")[1] for line in found] == ["1", "5", "10", "12"]
+
+
+def test_a_missing_field_is_explained():
+    (found,) = problems(MODEL.replace("source: test\n", ""))
+    _, _, explanation = found.partition("source: this field is missing (")
+    described = field_descriptions(ModelDocument)["source"]
+    assert explanation.removesuffix(")").lower() == described.removesuffix(".").lower()
 
 
 def test_the_empty_file_and_plain_text():

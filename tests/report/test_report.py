@@ -278,6 +278,18 @@ def test_terminal_prediction_groups_equal_ranks():
     assert "0.600 ms" in out.getvalue()
 
 
+def test_a_rank_that_waits_for_its_host_is_explained():
+    prediction = make_prediction(64e3, 0.1)
+    parts = prediction.breakdown[0]
+    waiting = replace(parts, compute_s=parts.host_s, host_s=parts.compute_s)
+    texts = []
+    for breakdown in (prediction.breakdown, (waiting, *prediction.breakdown[1:])):
+        shown, out = console()
+        print_prediction(PredictionView("", "", replace(prediction, breakdown=breakdown)), shown)
+        texts.append(out.getvalue())
+    assert ["host: includes kernels" in text for text in texts] == [False, True]
+
+
 def test_terminal_ranking_marks_ties_and_what_does_not_fit():
     shown, out = console()
     slow = replace(make_prediction(1, 1, feasible=False), iteration_time_s=2e-3)

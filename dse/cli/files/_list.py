@@ -9,9 +9,12 @@ import typer
 from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dse._terminal import Console
+
+#: Headings of columns whose keys are longer than what they hold.
+_SHORT = {"devices_per_node": "devices", "usd_per_node_hour": "USD/h", "fitted": "fitted on"}
 
 
 def list_command(
@@ -26,7 +29,7 @@ def list_command(
 ) -> None:
     """List built-in models, platforms, search spaces or training programs."""
     from dse.cli._output import emit
-    from dse.report.console import Table, figures, heading, texts
+    from dse.report.console import line
 
     rows = {
         "models": _models,
@@ -37,15 +40,12 @@ def list_command(
     }[what]()
 
     def show(console: Console) -> None:
-        columns = [column for column in rows[0] if column != "origin"]
-        headings = (
-            (figures if _numbers(row[column] for row in rows) else texts)(heading(column))
-            for column in columns
-        )
-        table = Table("", *headings)
-        for row in rows:
-            table.add(*(_cell(row[column]) for column in columns))
-        table.print(console)
+        for title, alike in _by_kind(rows).items():
+            _print_table(title, alike, console)
+        if what == "platforms":
+            line(
+                console, "devices and price are those of a node; the price is the cheapest", "dim"
+            )
 
     emit(rows, show, as_json=as_json)
 
@@ -120,6 +120,37 @@ def _programs() -> list[dict[str, object]]:
     ]
 
 
+def _by_kind(rows: Sequence[dict[str, object]]) -> dict[str, list[dict[str, object]]]:
+    """Returns the rows of each kind of workload by its title, or all if they have no kind."""
+    from dse.workload import workload_kinds
+
+    if "kind" not in rows[0]:
+        return {"": list(rows)}
+    found = {
+        f"{workload.title}s": [row for row in rows if row["kind"] == kind]
+        for kind, workload in workload_kinds().items()
+    }
+    return {title: alike for title, alike in found.items() if alike}
+
+
+def _print_table(title: str, rows: Sequence[dict[str, object]], console: Console) -> None:
+    """Prints the columns that have something in them; those of one kind have the others empty."""
+    from dse.report.console import Table, figures, heading, texts
+
+    filled = [name for name in rows[0] if any(row[name] not in (None, ()) for row in rows)]
+    columns = [name for name in filled if name not in ("kind", "origin")]
+    headings = (
+        (figures if _numbers(row[name] for row in rows) else texts)(
+            _SHORT.get(name) or heading(name)
+        )
+        for name in columns
+    )
+    table = Table(title, *headings)
+    for row in rows:
+        table.add(*(_cell(row[name]) for name in columns))
+    table.print(console)
+
+
 def _numbers(values: Iterable[object]) -> bool:
     """Says whether a column has only numbers; some may be missing."""
     present = [value for value in values if value is not None]
@@ -128,9 +159,9 @@ def _numbers(values: Iterable[object]) -> bool:
 
 def _cell(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"{fitted.name} {fitted.value:g}" for fitted in value)
+        return "; ".join(dict.fromkeys(fitted.on for fitted in value)) or "nothing"
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:,.2f}"
     if isinstance(value, int):
         return f"{value:,}"
     return "" if value is None else str(value)

@@ -52,6 +52,7 @@ def predict_command(
     from dataclasses import replace
 
     from dse.cli._output import emit, fields_of
+    from dse.cli._progress import progress
     from dse.cli.job._predictions import predicted
     from dse.cli.job._versus import changed
     from dse.report.console import line
@@ -60,16 +61,19 @@ def predict_command(
     # Checked before anything is computed.
     new_file("--timeline", timeline, force=force)
     other, differences = changed(request, versus) if versus else (None, ())
-    answer = predicted(request, beside=other)
+    with progress("predicting", quiet=as_json):
+        answer = predicted(request, beside=other)
     document = answer.document() if as_json else {}
     if explain:
         document["explanation"] = {
             **fields_of(answer.explanation),
             "tasks": [fields_of(task, stream="lane") for task in answer.explanation.tasks],
         }
-    second = None if other is None else predicted(other, answer, request)
-    if second is not None:
-        paired, difference = answer.paired(second), answer.difference(second)
+    second = None
+    if other is not None:
+        with progress("predicting the other one", quiet=as_json):
+            second = predicted(other, answer, request)
+            paired, difference = answer.paired(second), answer.difference(second)
         document["versus"] = {
             "changes": differences,
             **(second.document() if as_json else {}),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dse.explanation import Difference, Explanation
-    from dse.machine import LinkSpec, Offer
+    from dse.machine import LinkSpec, Offer, Quote
     from dse.machine.platforms import ChangedFigure
     from dse.report.terminal import PredictionView
     from dse.workload import Job, PairedComparison, Prediction
@@ -80,6 +80,7 @@ class Predicted:
                     else []
                 ),
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
+                *([_cheaper_words(opened.cheaper)] if opened.cheaper else []),
                 *change_remarks(opened.changes),
             ),
         )
@@ -240,8 +241,31 @@ def change_fields(changes: Sequence[ChangedFigure]) -> dict[str, object]:
 
 
 def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
-    """Returns a line for each figure that `--set` changed."""
-    return [f"changed: {one.quantity}, {one.before} → {one.after}" for one in changes]
+    """Returns a line for each figure that `--set` changed, and one for prices that became one."""
+    prices: dict[tuple[str, str], list[ChangedFigure]] = {}
+    lines = []
+    for one in changes:
+        if one.quantity.startswith("price "):
+            prices.setdefault((one.platform, one.after), []).append(one)
+        else:
+            lines.append(f"changed: {one.quantity}, {one.before} → {one.after}")
+    for (platform, after), alike in prices.items():
+        if len(alike) == 1:
+            lines.append(f"changed: {alike[0].quantity}, {alike[0].before} → {after}")
+        else:
+            lines.append(f"changed: {len(alike)} prices of {platform} → {after}")
+    return lines
+
+
+def _cheaper_words(quote: Quote) -> str:
+    """Returns how to predict what is cheaper to rent."""
+    from dse.config import UnitKind, format_quantity
+
+    assert quote.offer is not None
+    return (
+        f"cheaper: {quote.words} for {format_quantity(quote.usd_per_hour, UnitKind.PRICE)}, "
+        f"with --network {quote.offer.networks[0]}"
+    )
 
 
 def of_every_rank(values: Sequence[Value], job: Job) -> list[Value]:

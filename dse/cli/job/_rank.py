@@ -41,6 +41,7 @@ def rank_command(
     from dataclasses import replace
 
     from dse.cli._output import emit
+    from dse.cli._progress import progress
     from dse.cli.job._predictions import (
         change_fields,
         change_remarks,
@@ -48,7 +49,7 @@ def rank_command(
         program_fields,
     )
     from dse.cli.job._request import open_job
-    from dse.report.console import line
+    from dse.report.console import line, plural
     from dse.report.terminal import RankingRow, print_ranking
     from dse.workload import compare_jobs, explain_job, predict_job
 
@@ -57,14 +58,15 @@ def rank_command(
     reader = open_job(request.changed({"world_size": 1, "replicas": None}))
     opened = {1: reader}
     scored = []
-    for path in plans:
-        plan = reader.job.read_plan(path)
-        if plan.world_size not in opened:
-            ranks = plan.world_size * request.parameters.get("replicas", 1)
-            opened[plan.world_size] = open_job(replace(request, world_size=ranks))
-        found = opened[plan.world_size]
-        job = found.job.with_plan(plan, str(path))
-        scored.append((str(path), predict_job(job, found.quote), job))
+    with progress(f"predicting {plural(len(plans), 'plan')}", quiet=as_json):
+        for path in plans:
+            plan = reader.job.read_plan(path)
+            if plan.world_size not in opened:
+                ranks = plan.world_size * request.parameters.get("replicas", 1)
+                opened[plan.world_size] = open_job(replace(request, world_size=ranks))
+            found = opened[plan.world_size]
+            job = found.job.with_plan(plan, str(path))
+            scored.append((str(path), predict_job(job, found.quote), job))
     scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
     best = scored[0][2]
     rows = [

@@ -73,6 +73,7 @@ class OpenJob:
         host_overheads: Where the host's figures come from, as people read it.
         quote: Price of the whole cluster, if it is known.
         no_price: Why there is none although the platform has offers; else empty.
+        cheaper: What is rented over another network for less, where none was asked for; else None.
         changes: Figures of the platform that overrides changed.
     """
 
@@ -83,6 +84,7 @@ class OpenJob:
     host_overheads: str
     quote: Quote | None
     no_price: str
+    cheaper: Quote | None = None
     changes: tuple[ChangedFigure, ...] = ()
 
     @property
@@ -145,7 +147,12 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     reason = ""
     if platform.offers:
         reason = platform.no_price_reason(size, network=network, basis=basis, provider=provider)
-    return OpenJob(workload, platform, parameters, job, host, quote, reason, changes)
+    cheaper = None
+    if quote is not None and network and "network" not in given:
+        anywhere = platform.quote(size, network=None, basis=basis, provider=provider)
+        if anywhere is not None and anywhere.usd_per_hour < quote.usd_per_hour:
+            cheaper = anywhere
+    return OpenJob(workload, platform, parameters, job, host, quote, reason, cheaper, changes)
 
 
 def _check_options(given: list[str], workload: Workload) -> None:

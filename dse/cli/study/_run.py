@@ -134,7 +134,10 @@ def run_command(
     messages = Console(stderr=True)
     # Standard output is for the result; Ray would print there which of its workers died.
     try:
-        with redirect_stdout(sys.stderr), progress("evaluating", quiet=as_json) as display:
+        with (
+            redirect_stdout(sys.stderr),
+            progress("looking for candidates", quiet=as_json) as display,
+        ):
             study = run(space, options, progress=_Listener(display))
         write_report(study.result, study.directory.report)
     except KeyboardInterrupt as interrupt:
@@ -179,7 +182,8 @@ class _Listener:
             self._best = max(self._best or 0.0, metrics[name])
             self._remark = f", best {metric.text(self._best)} {metric.unit}"
         self._done += latest.evaluated
-        self._display(self._done, total, remark=f"{self._feasible} feasible{self._remark}")
+        remark = f"{self._feasible} feasible{self._remark}"
+        self._display(self._done, total, stage="evaluating", remark=remark)
 
 
 def _print(study: Study, console: Console, messages: Console) -> None:

@@ -230,7 +230,7 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
-    if name in ("in_switch_reduction", "oversubscription"):
+    if name in ("in_switch_reduction", "oversubscription", "share"):
         return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)

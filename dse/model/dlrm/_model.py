@@ -179,7 +179,7 @@ class DlrmModel:
         precision: Default arithmetic.
         dense_optimizer: Update rule of the dense part.
         sparse_optimizer: Update rule of the tables.
-        global_batch_size: The batch that the recipe uses.
+        global_batch_size: Samples of one iteration over all ranks, in the recipe.
         towers: MLPs over the vectors of some tables, whose outputs take their place.
         experts: Experts between the shared layers and the tasks; None without.
         tasks: What is predicted, each with its own head and loss; empty if the top MLP ends with

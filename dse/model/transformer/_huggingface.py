@@ -27,6 +27,7 @@ class _Architecture(NamedTuple):
 
     Attributes:
         gated_ffn: Whether the feed-forward block has a gate.
+        norm: Kind of the norms.
         biases: Whether linear layers have biases.
         learned_positions: Whether positions have learned vectors.
         tied: Whether embedding and language head share a matrix unless the file says otherwise.
@@ -37,6 +38,7 @@ class _Architecture(NamedTuple):
     """
 
     gated_ffn: bool
+    norm: NormKind = NormKind.RMS
     biases: bool = False
     learned_positions: bool = False
     tied: bool = False
@@ -48,15 +50,19 @@ class _Architecture(NamedTuple):
 #: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
 #: do norms of heads and those after a block, sinks of attention, and biases of experts.
 _ARCHITECTURES = {
-    "bert": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
+    "bert": _Architecture(
+        gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
+    ),
     "deepseek_v2": _Architecture(gated_ffn=True),
     "deepseek_v3": _Architecture(gated_ffn=True),
     "gemma": _Architecture(gated_ffn=True, tied=True),
     "gemma2": _Architecture(gated_ffn=True, tied=True, full_every=2),
     "gemma3_text": _Architecture(gated_ffn=True, tied=True, full_every=6),
     "glm4_moe": _Architecture(gated_ffn=True),
-    "gpt2": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
-    "gpt_neox": _Architecture(gated_ffn=False, biases=True),
+    "gpt2": _Architecture(
+        gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
+    ),
+    "gpt_neox": _Architecture(gated_ffn=False, norm=NormKind.LAYER, biases=True),
     "gpt_oss": _Architecture(gated_ffn=True, full_every=2, limited_experts=True),
     "granite": _Architecture(gated_ffn=True),
     "kimi_k2": _Architecture(gated_ffn=True),
@@ -64,10 +70,12 @@ _ARCHITECTURES = {
     "llama4_text": _Architecture(gated_ffn=True, shared_expert=True),
     "mistral": _Architecture(gated_ffn=True),
     "mixtral": _Architecture(gated_ffn=True),
-    "nemotron": _Architecture(gated_ffn=False),
-    "olmo": _Architecture(gated_ffn=True),
+    "nemotron": _Architecture(gated_ffn=False, norm=NormKind.LAYER),
+    "olmo": _Architecture(gated_ffn=True, norm=NormKind.LAYER),
     "olmo2": _Architecture(gated_ffn=True),
-    "opt": _Architecture(gated_ffn=False, biases=True, learned_positions=True, tied=True),
+    "opt": _Architecture(
+        gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
+    ),
     "olmoe": _Architecture(gated_ffn=True),
     "phi3": _Architecture(gated_ffn=True),
     "olmo3": _Architecture(gated_ffn=True, full_every=4),
@@ -75,7 +83,7 @@ _ARCHITECTURES = {
     "qwen2_moe": _Architecture(gated_ffn=True),
     "qwen3": _Architecture(gated_ffn=True),
     "qwen3_moe": _Architecture(gated_ffn=True),
-    "starcoder2": _Architecture(gated_ffn=False, biases=True, tied=True),
+    "starcoder2": _Architecture(gated_ffn=False, norm=NormKind.LAYER, biases=True, tied=True),
 }
 
 #: Probabilities of dropout.
@@ -206,7 +214,7 @@ def compose_transformer(
         f"sequence_length: {tokens}",
         "attention: flash",
         f"tied_embeddings: {_yaml(tied)}",
-        f"norm: {NormKind.RMS if config.other('rms_norm_eps') else NormKind.LAYER}",
+        f"norm: {architecture.norm}",
         *([] if activation is None else [f"activation: {activation}"]),
         f"learned_positions: {_yaml(architecture.learned_positions)}",
         f"biases: {_yaml(architecture.biases)}",

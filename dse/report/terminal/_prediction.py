@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from dse.workload import PairedComparison, Prediction
 
 
+#: Share of an iteration from which on a rank's time with its host is explained.
+_MUCH = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class PredictionView:
     """One predicted configuration as it is printed.
@@ -91,6 +95,8 @@ def print_prediction(view: PredictionView, console: Console) -> None:
         _print_ranks(view, console)
     else:
         _print_places(view, console)
+    if any(parts.host_s > _MUCH * prediction.iteration_time_s for parts in prediction.breakdown):
+        line(console, "host: includes kernels that run while a rank waits for its host", "dim")
     line(console, usable_memory(prediction))
     for note in prediction.notes:
         line(console, f"note: {note}")

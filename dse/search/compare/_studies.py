@@ -322,10 +322,11 @@ def _lead(move: BestMove) -> int:
 
 
 def _coverage(volumes: tuple[float, float]) -> str:
-    if not volumes[0] > 0:
-        return "what that of the first does not"
-    ratio = volumes[1] / volumes[0]
-    return "as much" if abs(ratio - 1) < 5e-4 else f"{ratio:.3g} times as much"
+    """Returns how a front compares; a factor would depend on the box that the fronts span."""
+    before, after = volumes
+    if math.isclose(before, after, rel_tol=5e-4):
+        return "as much"
+    return "more" if after > before else "less"
 
 
 def _and(words: Sequence[str]) -> str:

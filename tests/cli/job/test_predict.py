@@ -12,9 +12,11 @@ from dse.cli._app import app
 from dse.cli.job._request import Request
 from dse.cli.job._versus import KEYS, changed
 from dse.errors import ConfigError
+from dse.machine.platforms import load_platform
 
 BASE = ("dlrm_dcnv2", "--platform", "h100_sxm", "--world-size", "8", "--global-batch-size")
 BATCH = "55296"
+BERT = ("bert_base", "--platform", "h100_sxm")
 
 
 def run(*arguments):
@@ -355,3 +357,18 @@ def test_prices_of_a_provider_go_with_its_network():
     none = fields("--price-provider", "AWS", "--network", "infiniband_ndr400")
     assert (none["price_usd_per_hour"], none["rented"]) == (None, None)
     assert "p5.48xlarge has efa_3200g" in none["no_price"]
+
+
+def test_cheaper_instances_over_another_network_are_named():
+    def shown(*options):
+        job = (*BERT, "--world-size", "16", "--global-batch-size", "64", *options)
+        text = CliRunner().invoke(app, ["predict", *job]).output
+        return [line for line in text.splitlines() if line.startswith("cheaper: ")]
+
+    h100 = load_platform("h100_sxm")
+    default, cheapest = h100.quote(16), h100.quote(16, network=None)
+    assert cheapest.usd_per_hour < default.usd_per_hour
+    (network,) = cheapest.offer.networks
+    (line,) = shown()
+    assert line.startswith(f"cheaper: {cheapest.words} for ")
+    assert shown("--network", network) == shown("--network", "infiniband_ndr400") == []

@@ -33,7 +33,7 @@ def test_for_people(folders):
         "device.memory.bandwidth",
         "front of A",
         "front of B",
-        "hypervolume, both fronts in one box",
+        "relative to the box between",
         "16 outcomes in both",
         "the second is ahead in",
     ):

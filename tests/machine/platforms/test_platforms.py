@@ -52,6 +52,12 @@ def test_every_figure_says_where_it_comes_from(platform):
     assert sum(fact.origin == "list price" for fact in platform.facts) == len(platform.offers)
 
 
+def test_shares_and_degrees_have_no_unit():
+    h100 = {fact.quantity: fact.value for fact in load_platform("h100_sxm").facts}
+    assert h100["device.fp32_products.share"] == "0.78"
+    assert h100["links.nvswitch.in_switch_reduction"] == "0.61"
+
+
 def test_every_file_names_its_schema():
     for folder in ("platforms", "models", "search_spaces"):
         for path in (ROOT / folder).glob("*.yaml"):

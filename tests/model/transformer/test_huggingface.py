@@ -12,6 +12,7 @@ from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import (
     MixtureOfExperts,
+    NormKind,
     SlidingWindow,
     TransformerDocument,
     TransformerFamily,
@@ -66,6 +67,21 @@ def test_older_names_of_the_same_sizes(tmp_path):
     assert model.parameter_count == 124_439_808
     assert (model.biases, model.learned_positions, model.dropout) == (True, True, True)
     assert model.family is TransformerFamily.GPT
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (QWEN3, NormKind.RMS),
+        (QWEN3 | {"model_type": "llama"}, NormKind.RMS),
+        (QWEN3 | {"model_type": "nemotron"}, NormKind.LAYER),
+        (QWEN3 | {"model_type": "olmo"}, NormKind.LAYER),
+        (QWEN3 | {"model_type": "olmo2"}, NormKind.RMS),
+        (GPT2, NormKind.LAYER),
+    ],
+)
+def test_the_kind_of_norm_follows_the_architecture(tmp_path, config, expected):
+    assert read(tmp_path, config).norm is expected
 
 
 def test_a_mixture_of_experts(tmp_path):

@@ -87,10 +87,10 @@ def test_prices_move_no_time(study):
     costs = {move.metric: move for move in found.best}
     assert costs["cost_usd_per_million_samples"].change == pytest.approx(-0.5)
     assert found.hypervolume_ratio > 1
-    assert "the second is ahead in cost (-50.0 %)" in found.conclusion
+    assert "the second is ahead in cost (-50.0 %); its front covers more" in found.conclusion
     back = compare_studies(cheap, study.result)
     assert back.hypervolume_ratio == pytest.approx(1 / found.hypervolume_ratio)
-    assert "the second is behind in cost (+100.0 %)" in back.conclusion
+    assert "the second is behind in cost (+100.0 %); its front covers less" in back.conclusion
 
 
 def test_links_concern_those_who_use_them(study):

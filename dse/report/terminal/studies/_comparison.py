@@ -50,11 +50,12 @@ def print_comparison(
     for letter, study in zip("AB", studies, strict=True):
         _print_front(letter, study, comparison, console)
     _print_best(comparison, console)
-    if comparison.hypervolumes is not None and comparison.hypervolume_ratio is not None:
+    if comparison.hypervolumes is not None:
+        before, after = comparison.hypervolumes
         line(
             console,
-            f"hypervolume, both fronts in one box: {comparison.hypervolumes[0]:.4f} → "
-            f"{comparison.hypervolumes[1]:.4f} ({comparison.hypervolume_ratio:.3f} times)",
+            f"hypervolume {before:.4f} → {after:.4f}, relative to the box between the best and "
+            "the worst values of both fronts",
         )
     _print_common(comparison, console)
     line(console, comparison.conclusion, "bold")

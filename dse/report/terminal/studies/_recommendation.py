@@ -18,6 +18,7 @@ from dse.report.console import (
     gib,
     line,
     percent,
+    plural,
     probability,
     span,
     texts,
@@ -278,4 +279,4 @@ def _proof(found: Recommendation) -> str:
         (found.count(Verdict.IMPOSSIBLE), "impossible"),
     ]
     ways = ", ".join(f"{count} {what}" for count, what in parts if count)
-    return f"{len(found.judgements)} configurations looked at: {ways}"
+    return f"{plural(len(found.judgements), 'configuration')} looked at: {ways}"

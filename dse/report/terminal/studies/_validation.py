@@ -32,7 +32,7 @@ def _print_candidates(validation: Validation, view: ValidationView, console: Con
     batches = {candidate.run_batch_size for candidate in validation.candidates}
     per_sample = ["µs a sample"] if len(batches) > 1 else []
     titles = ("#", "run (ranks × batch)", "predicted (ms)", "90 %", "measured (ms)", "95 %")
-    table = Table("", figures(*titles, *per_sample, "error", "in"))
+    table = Table("", figures(*titles, *per_sample, "error", "inside"))
     for candidate, row in zip(validation.candidates, view.rows, strict=True):
         table.add(
             f"{row.number} +{len(candidate.same)}" if candidate.same else str(row.number),

@@ -129,13 +129,13 @@ _PERMUTED_BYTES = 32.0
 _BUCKETIZED_BYTES = 48.0
 
 #: Host time of the trainer's own operators, and what routing moves.
-_TRAINER = "processor time of the phases of two made-up tasks on two ranks of a CPU"
+_TRAINER = "processor time of the phases of two synthetic tasks on two ranks of a CPU"
 _TRAINER_STEP_S = 3.6e-3
 _TRAINER_ROUTED_BYTES = 350.0
 
 #: What a step of TorchRec on a CPU takes besides what is counted: exchanges of counts that GPUs do
 #: not wait for, threads of gloo.
-_TORCHREC_ON_CPU = "steps of two made-up tasks on two ranks of a CPU over gloo"
+_TORCHREC_ON_CPU = "steps of two synthetic tasks on two ranks of a CPU over gloo"
 _TORCHREC_CPU_STEP_S = 3.4e-3
 
 #: Processor time of TorchRec's handling on a CPU, and of sorting indices by owner: 6 ns each.
