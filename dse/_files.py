@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
+import secrets
 from typing import TYPE_CHECKING
 
 from dse._interrupts import defer_interrupts
@@ -38,20 +38,29 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, temporary = _create_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp creates private files.
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         fsync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _create_beside(path: Path) -> tuple[int, Path]:
+    """Creates a file for the new content; returns its handle and its name.
+
+    The system applies the umask, which only a change would tell, and that is one of all threads.
+    """
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileExistsError):
+            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 
 def unwritable(path: Path, error: OSError | ValueError) -> StudyError:
@@ -78,9 +87,3 @@ def fsync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

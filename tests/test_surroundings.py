@@ -8,10 +8,14 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 import dse
+from dse._files import write_atomically
+from dse._processes import starting
 from dse.search import RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 
@@ -43,6 +47,59 @@ def test_studies_run_in_threads(space, tmp_path):
         found = list(pool.map(lambda options: run(space, options), each))
     fronts = {study.directory.pareto.read_bytes() for study in found}
     assert fronts == {whole.directory.pareto.read_bytes()}
+
+
+def in_threads(calls, act):
+    """Calls `act` in several threads at once."""
+    together = threading.Barrier(4)
+
+    def repeat(_):
+        together.wait()
+        for _ in range(calls):
+            act()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(repeat, range(4)))
+
+
+def test_files_written_in_threads_leave_the_umask(tmp_path, monkeypatch):
+    original = os.umask
+
+    def slow(mask):
+        former = original(mask)
+        time.sleep(0.001)
+        return former
+
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", slow)
+    try:
+        in_threads(5, lambda: write_atomically(tmp_path / str(threading.get_ident()), "new"))
+        assert os.umask(0o027) == 0o027
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)
+
+
+def test_processes_started_in_threads_leave_the_program_as_it_was():
+    def start():
+        with starting(b""):
+            # Another thread has its turn.
+            time.sleep(0.001)
+
+    before = dict(os.environ), list(sys.path), sys.modules["__main__"]
+    in_threads(20, start)
+    assert (dict(os.environ), sys.path, sys.modules["__main__"]) == before
+
+
+def test_processes_are_started_where_the_working_directory_was_deleted(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    # As in an interactive session.
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with starting(b""):
+        assert "" not in os.environ["PYTHONPATH"].split(os.pathsep)
 
 
 def test_a_fork_after_the_import_predicts(predicted):
