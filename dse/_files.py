@@ -15,8 +15,12 @@ from dse.errors import StudyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Errors that another folder on the same disk would not avoid.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: Errors that another folder on the same disk would not avoid, and what does.
+_FULL = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space",
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`)",
+}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -69,8 +73,8 @@ def unwritable(path: Path, error: OSError | ValueError) -> StudyError:
     reason = str(error)
     if isinstance(error, OSError):
         reason = error.strerror or reason
-        if error.errno in _FULL:
-            step = "free disk space and retry; a study continues with --resume"
+        if room := _FULL.get(error.errno or 0):
+            step = f"{room} and retry; a study continues with --resume"
     return StudyError(f"cannot write {shown_path(path)}: {reason}; {step}")
 
 

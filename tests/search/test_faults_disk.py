@@ -95,7 +95,7 @@ def test_a_journal_that_may_not_grow_loses_nothing(space, uninterrupted, tmp_pat
     whole_bytes = (uninterrupted / "journal.log").stat().st_size
     process = Run(space, out=out, largest_bytes=int(share * whole_bytes))
     assert not ended_cleanly(process, out, [])
-    assert "journal.log: File too large; free disk space" in str(process.error)
+    assert "journal.log: File too large; raise the limit" in str(process.error)
     assert (out / "journal.log").stat().st_size == int(share * whole_bytes)
     process = Run(space, out=out, resume=True)
     assert ended_cleanly(process, out, journaled(out))

@@ -73,7 +73,7 @@ def measure(
             trainer cannot run a candidate.
         OptionalDependencyError: The trainer needs what is not installed.
         PlanError: A plan does not match its model and ranks.
-        WorkerError: A rank failed; the message contains its traceback.
+        WorkerError: A rank failed; a note of the error has its traceback.
     """
     limits, options = limits or MeasureLimits(), options or TrainerOptions()
     program = installed_trainer(trainer)
