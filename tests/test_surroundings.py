@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+import copy
 import os
 import pickle
 import subprocess
@@ -132,6 +133,29 @@ def test_results_are_pickled(space, tmp_path, predicted):
     assert pickle.loads(pickle.dumps(predicted)) == predicted
     again = pickle.loads(pickle.dumps(study))
     assert again.result == study.result == load_study(tmp_path / "study").result
+
+
+def test_results_print_short_and_are_copied(space, tmp_path, predicted):
+    study = run(space, RunOptions(out=tmp_path / "study", trials=4))
+    job = dse.Job("dlrm_tiny", **JOB)
+    for one in (
+        dse.load_model("dlrm_tiny"),
+        dse.load_platform("h100_sxm"),
+        job,
+        job.explain(),
+        predicted,
+        study.result,
+        study.result.front[0],
+        dse.load_study(study.directory.root).decision,
+        dse.compare(study.directory.root, study.directory.root),
+        dse.recommend("dlrm_tiny", target="1k samples/s", platforms=["h100_sxm"], world_sizes=[2]),
+        dse.recommend("dlrm_tiny", target="1T samples/s", platforms=["h100_sxm"], world_sizes=[2]),
+    ):
+        text = repr(one)
+        assert text.startswith(f"{type(one).__name__}(")
+        assert len(text) < 350
+        assert "\n" not in text
+        assert repr(pickle.loads(pickle.dumps(one))) == repr(copy.deepcopy(one)) == text
 
 
 def test_python_without_assertions_predicts_the_same(predicted):
