@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
+import secrets
 from typing import TYPE_CHECKING
 
 from dse._interrupts import defer_interrupts
@@ -15,8 +15,12 @@ from dse.errors import StudyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Errors that another folder on the same disk would not avoid.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: Errors that another folder on the same disk would not avoid, and what does.
+_FULL = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space",
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`)",
+}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -38,14 +42,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, temporary = _create_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp creates private files.
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         fsync_folder(path.parent)
     except BaseException:
@@ -54,14 +56,25 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
+def _create_beside(path: Path) -> tuple[int, Path]:
+    """Creates a file for the new content; returns its handle and its name.
+
+    The system applies the umask, which only a change would tell, and that is one of all threads.
+    """
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileExistsError):
+            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
+
+
 def unwritable(path: Path, error: OSError | ValueError) -> StudyError:
     """Returns the error for a file that cannot be written, or whose name is not valid."""
     step = "choose another folder"
     reason = str(error)
     if isinstance(error, OSError):
         reason = error.strerror or reason
-        if error.errno in _FULL:
-            step = "free disk space and retry; a study continues with --resume"
+        if room := _FULL.get(error.errno or 0):
+            step = f"{room} and retry; a study continues with --resume"
     return StudyError(f"cannot write {shown_path(path)}: {reason}; {step}")
 
 
@@ -78,9 +91,3 @@ def fsync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -27,6 +27,9 @@ OWN_PREFIX = "dse-"
 #: Exit code of a process whose starter is gone.
 _ORPHANED = 1
 
+#: Held while processes start: what is changed meanwhile belongs to all threads.
+_STARTING = threading.RLock()
+
 
 def start_method(preloaded: Sequence[str]) -> SpawnContext | ForkServerContext:
     """Returns how processes start: forked, or spawned where libraries do not survive that (macOS).
@@ -51,6 +54,7 @@ def starting(content: bytes) -> Iterator[None]:
         content: What is sent to them, pickled.
     """
     with ExitStack() as settings:
+        settings.enter_context(_STARTING)
         settings.enter_context(shield_children_from_interrupts())
         settings.enter_context(_our_path())
         if b"__main__" not in content:
@@ -76,8 +80,8 @@ def _our_path() -> Iterator[None]:
 
     It imports before it is sent this path, and would look into the working directory first.
     """
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    ours = {"PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
+    places = [place or _working_directory() for place in sys.path]
+    ours = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONSAFEPATH": "1"}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -88,6 +92,14 @@ def _our_path() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _working_directory() -> str:
+    """Returns the working directory; empty if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 @contextmanager

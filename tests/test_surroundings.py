@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+import copy
 import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 import dse
+from dse._files import write_atomically
+from dse._processes import starting
 from dse.search import RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 
@@ -45,6 +50,59 @@ def test_studies_run_in_threads(space, tmp_path):
     assert fronts == {whole.directory.pareto.read_bytes()}
 
 
+def in_threads(calls, act):
+    """Calls `act` in several threads at once."""
+    together = threading.Barrier(4)
+
+    def repeat(_):
+        together.wait()
+        for _ in range(calls):
+            act()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(repeat, range(4)))
+
+
+def test_files_written_in_threads_leave_the_umask(tmp_path, monkeypatch):
+    original = os.umask
+
+    def slow(mask):
+        former = original(mask)
+        time.sleep(0.001)
+        return former
+
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", slow)
+    try:
+        in_threads(5, lambda: write_atomically(tmp_path / str(threading.get_ident()), "new"))
+        assert os.umask(0o027) == 0o027
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)
+
+
+def test_processes_started_in_threads_leave_the_program_as_it_was():
+    def start():
+        with starting(b""):
+            # Another thread has its turn.
+            time.sleep(0.001)
+
+    before = dict(os.environ), list(sys.path), sys.modules["__main__"]
+    in_threads(20, start)
+    assert (dict(os.environ), sys.path, sys.modules["__main__"]) == before
+
+
+def test_processes_are_started_where_the_working_directory_was_deleted(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    # As in an interactive session.
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with starting(b""):
+        assert "" not in os.environ["PYTHONPATH"].split(os.pathsep)
+
+
 def test_a_fork_after_the_import_predicts(predicted):
     ours, theirs = os.pipe()
     child = os.fork()
@@ -75,6 +133,29 @@ def test_results_are_pickled(space, tmp_path, predicted):
     assert pickle.loads(pickle.dumps(predicted)) == predicted
     again = pickle.loads(pickle.dumps(study))
     assert again.result == study.result == load_study(tmp_path / "study").result
+
+
+def test_results_print_short_and_are_copied(space, tmp_path, predicted):
+    study = run(space, RunOptions(out=tmp_path / "study", trials=4))
+    job = dse.Job("dlrm_tiny", **JOB)
+    for one in (
+        dse.load_model("dlrm_tiny"),
+        dse.load_platform("h100_sxm"),
+        job,
+        job.explain(),
+        predicted,
+        study.result,
+        study.result.front[0],
+        dse.load_study(study.directory.root).decision,
+        dse.compare(study.directory.root, study.directory.root),
+        dse.recommend("dlrm_tiny", target="1k samples/s", platforms=["h100_sxm"], world_sizes=[2]),
+        dse.recommend("dlrm_tiny", target="1T samples/s", platforms=["h100_sxm"], world_sizes=[2]),
+    ):
+        text = repr(one)
+        assert text.startswith(f"{type(one).__name__}(")
+        assert len(text) < 350
+        assert "\n" not in text
+        assert repr(pickle.loads(pickle.dumps(one))) == repr(copy.deepcopy(one)) == text
 
 
 def test_python_without_assertions_predicts_the_same(predicted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -69,6 +70,14 @@ app = typer.Typer(
 )
 
 _state = {"debug": False}
+
+#: What helps when the system has no more of something.
+_LIMITS = {
+    errno.EMFILE: "raise the limit on open files (`ulimit -n`)",
+    errno.EAGAIN: "raise the limit on processes (`ulimit -u`)",
+    errno.ENOMEM: "end other programs, raise the limit (`ulimit -v`), or ask for less",
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`)",
+}
 
 
 def _show_version(value: bool) -> None:
@@ -227,19 +236,30 @@ def run_app() -> None:
         # The reader (head, less) has gone.
         _close_output()
         sys.exit(ExitCode.BAD_INPUT)
-    except OSError as error:
-        # Of the system, such as a name that is too long for it, or a full disk.
+    except (OSError, MemoryError) as error:
         if _state["debug"]:
             raise
-        if error.filename is not None:
-            _end_with(f"{shown_path(error.filename)}: {error.strerror}")
-        _close_output()
-        _end_with(f"{error.strerror or error}; `dse --debug` shows where")
+        _end_with(_system_problem(error))
+
+
+def _system_problem(error: OSError | MemoryError) -> str:
+    """Returns what the system refused, such as a name that is too long for it, or more memory."""
+    if isinstance(error, MemoryError):
+        return f"out of memory; {_LIMITS[errno.ENOMEM]}"
+    step = _LIMITS.get(error.errno or 0)
+    if error.filename is not None:
+        problem = f"{shown_path(error.filename)}: {error.strerror}"
+        return f"{problem}; {step}" if step else problem
+    # The disk of standard output may be full.
+    _close_output()
+    return f"{error.strerror or error}; {step or '`dse --debug` shows where'}"
 
 
 def _close_output() -> None:
     """Lets go what standard output still holds; it would be written at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        with suppress(OSError):  # it may be no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_with(message: str) -> NoReturn:

@@ -1,12 +1,16 @@
-"""Standard streams in any encoding: signs that it lacks are written in others, never an error."""
+"""Standard streams, closed or of any encoding: signs that it lacks are written in others."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 
 _ERRORS = "dse.plain"
+
+#: Number of standard error.
+_LAST_STANDARD_HANDLE = 2
 
 #: Signs of our own output, and what stands for them.
 _PLAIN = {
@@ -26,6 +30,16 @@ _PLAIN = {
     "½": "1/2",
     "█": "#",
 }
+
+
+def occupy_standard_handles() -> None:
+    """Opens the null device in place of standard streams that a shell has closed.
+
+    Files would get their numbers, and what libraries write on standard error would end in them.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_HANDLE:
+        pass
+    os.close(handle)
 
 
 def accept_any_encoding() -> None:

@@ -176,6 +176,9 @@ class Explanation:
     sensitivities: tuple[Sensitivity, ...]
     imbalance: Imbalance | None
 
+    def __repr__(self) -> str:
+        return f"Explanation({1e3 * self.iteration_time_s:.4g} ms: {self.sentence})"
+
     @property
     def bound_by(self) -> Resource:
         """The resource with the largest share of the critical path."""

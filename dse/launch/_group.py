@@ -96,7 +96,7 @@ def start_ranks(
 
     Raises:
         OptionalDependencyError: torch is not installed.
-        WorkerError: The port is in use, or a rank failed; the message contains its traceback.
+        WorkerError: The port is in use, or a rank failed; a note has the rank's traceback.
     """
     beginning = Beginning(dict(os.environ), bytes(ForkingPickler.dumps(factory)))
     context = _context(backend)
@@ -244,9 +244,11 @@ class RankProcesses:
             return WorkerError("a rank closed its connection but is still running; run again")
         rank = min(failures, key=lambda rank: failures[rank].at_s)
         failure = failures[rank]
-        return WorkerError(
-            f"rank {rank} failed: {failure.summary}\n{failure.trace.rstrip()}", rank=rank
+        error = WorkerError(
+            f"rank {rank} failed: {failure.summary}; `dse --debug` shows where", rank=rank
         )
+        error.add_note(failure.trace.rstrip())
+        return error
 
     def _join(self, timeout_s: float) -> None:
         until = time.monotonic() + timeout_s

@@ -89,7 +89,7 @@ class Failure:
     """Last reply of a rank that has failed.
 
     Attributes:
-        summary: Type and message of the exception.
+        summary: Type of the exception, and the first line of its message.
         trace: Full traceback.
         at_s: Time on the clock that all processes of a machine share, in seconds.
     """
@@ -148,7 +148,7 @@ def _serve(worker: Worker, pipe: Connection) -> None:
 def _report(error: BaseException, pipe: Connection) -> None:
     # A memory limit that caused the failure must not prevent the report.
     _lift_memory_limit()
-    summary = traceback.format_exception_only(error)[-1].strip()
+    summary = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     failure = Failure(summary, "".join(traceback.format_exception(error)), time.monotonic())
     try:
         pipe.send(failure)

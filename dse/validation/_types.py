@@ -66,6 +66,8 @@ class Measurement:
         rank_processor_times_s: Median processor time per iteration of all threads of each rank. On
             a disturbed CPU the clock time is much longer than the processor time.
         converged: Whether the interval is as narrow as the limits demand.
+        diverged: Whether the loss of a measured iteration was no finite number; not looked at
+            where ranks run one after another, without what others send.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Measurement:
     rank_times_s: tuple[float, ...]
     rank_processor_times_s: tuple[float, ...]
     converged: bool
+    diverged: bool = False
 
     @property
     def half_width(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+import errno
 import io
 from pathlib import Path
 import signal
@@ -109,6 +110,48 @@ def test_an_error_of_the_system_is_one_clean_line(space, tmp_path, monkeypatch):
     done = dse("run", space, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: /some/file: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", "/some/file"), ["/some/file", "ulimit -n"]),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), ["ulimit -u"]),
+        (MemoryError(), ["out of memory", "ulimit -v"]),
+    ],
+)
+def test_a_limit_of_the_system_is_one_line_that_says_which(space, monkeypatch, error, words):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("dse.search.run", fail)
+    done = dse("run", space)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert all(word in done.stderr for word in words)
+
+
+CLOSED = """
+import os
+import sys
+from dse.cli import main
+
+sys.argv = ["dse", "--version"]
+for handle in (0, 2):
+    os.close(handle)
+try:
+    main()
+except SystemExit:
+    print(os.open(os.devnull, os.O_RDONLY))
+"""
+
+
+def test_no_file_takes_the_place_of_a_closed_stream():
+    # What libraries write on standard error would end in it.
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True)
+    version, handle = done.stdout.splitlines()
+    assert version.startswith("dse ")
+    assert int(handle) > 2
 
 
 JOB = ["--platform", "h100_sxm", "--world-size", "2", "--global-batch-size", "16384"]

@@ -54,6 +54,11 @@ def check_failure(kind, victim):
     error, ids = run_failing(kind, victim)
     assert error.rank == (0 if kind == "time-out" else victim)
     assert re.search(FAILURES[kind].format(rank=victim), str(error)), error
+    assert "\n" not in str(error)
+    if kind == "exception":
+        (note,) = error.__notes__
+        assert note.startswith("Traceback")
+        assert note.endswith("ValueError: the cause\nwith its details")
     assert len(ids) == 2
     assert not any(alive(one) for one in ids)
     assert multiprocessing.active_children() == []

@@ -51,7 +51,7 @@ def _failing(kind, victim, context):
 
 def _fail(kind):
     if kind == "exception":
-        raise ValueError("the cause")
+        raise ValueError("the cause\nwith its details")
     if kind == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "aborted":

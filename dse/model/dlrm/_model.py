@@ -223,6 +223,10 @@ class DlrmModel:
         """How often the layers behind the sequence run for a sample."""
         return self.sequence.predictions if self.sequence else 1
 
+    def __repr__(self) -> str:
+        size_gib = self.embedding_bytes / 2**30
+        return f"DlrmModel({self.name}: {len(self.tables)} tables, {size_gib:.3g} GiB)"
+
     @property
     def output_data_type(self) -> DataType:
         """Type of pooled values and their gradients."""

@@ -109,6 +109,11 @@ class Decision:
     cheapest: Choice | None
     rule: str
 
+    def __repr__(self) -> str:
+        cheapest = "" if self.cheapest is None else f", cheapest #{self.cheapest.number}"
+        others = f"fastest #{self.fastest.number}{cheapest}"
+        return f"Decision(take #{self.take.number}, {others}: {self.rule})"
+
 
 def decide(study: StudyResult) -> Decision | None:
     """Returns what to take from the front of a study; None if nothing is feasible.

@@ -82,6 +82,9 @@ class StudyComparison:
     common: tuple[CommonCandidate, ...]
     conclusion: str
 
+    def __repr__(self) -> str:
+        return f"StudyComparison({self.first!r}, {self.second!r}: {self.conclusion})"
+
     @property
     def hypervolume_ratio(self) -> float | None:
         """Hypervolume of the second front over that of the first."""

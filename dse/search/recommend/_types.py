@@ -217,6 +217,13 @@ class Recommendation:
     unpriced: tuple[Unpriced, ...] = ()
     tokens_per_sample: int = 0
 
+    def __repr__(self) -> str:
+        found = "nothing reaches it"
+        if self.answer is not None:
+            option = self.answer.option
+            found = f"{option.world_size} × {option.platform}, {self.answer.prediction!r}"
+        return f"Recommendation({self.model}, {self.goal}: {found})"
+
     @property
     def is_bound(self) -> bool:
         """Whether the ideal program runs, so that no real program is as fast."""

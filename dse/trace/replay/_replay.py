@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._torch import load_torch
-from dse.errors import ConfigError, WorkerError
+from dse.errors import ConfigError
 from dse.launch import RankContext, start_ranks
 from dse.trace import read_execution_trace, read_kineto
 from dse.trace.capture import read_records
@@ -201,18 +201,14 @@ def _in_processes(
     job = _WorkerInput(own, options, ranks, groups, operators)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = options.threads or max(1, (cores or 1) // len(ranks))
-    try:
-        with start_ranks(
-            partial(_worker, job),
-            backend="nccl" if options.device == "cuda" else "gloo",
-            world_size=len(ranks),
-            threads=threads,
-            timeout_s=options.timeout_s,
-        ) as group:
-            return list(group.ask("replay"))
-    except WorkerError as error:
-        # The first line says what happened; the rest is a traceback.
-        raise WorkerError(str(error).partition("\n")[0]) from error
+    with start_ranks(
+        partial(_worker, job),
+        backend="nccl" if options.device == "cuda" else "gloo",
+        world_size=len(ranks),
+        threads=threads,
+        timeout_s=options.timeout_s,
+    ) as group:
+        return list(group.ask("replay"))
 
 
 def _own_files(one: RankInput, files: TraceFiles) -> TraceFiles:

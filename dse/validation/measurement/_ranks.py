@@ -57,7 +57,7 @@ def train(
         ConfigError: The trainer cannot run a candidate, or numbers of ranks differ.
         OptionalDependencyError: The trainer needs what is not installed.
         PlanError: A plan does not match its model and ranks.
-        WorkerError: A rank failed; the message contains its traceback.
+        WorkerError: A rank failed; a note of the error has its traceback.
     """
     program = installed_trainer(trainer)
     checked = checked_together(program, candidates, device)

@@ -7,6 +7,7 @@ candidates alike, and the samples of a round can be compared in pairs.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -73,7 +74,7 @@ def measure(
             trainer cannot run a candidate.
         OptionalDependencyError: The trainer needs what is not installed.
         PlanError: A plan does not match its model and ranks.
-        WorkerError: A rank failed; the message contains its traceback.
+        WorkerError: A rank failed; a note of the error has its traceback.
     """
     limits, options = limits or MeasureLimits(), options or TrainerOptions()
     program = installed_trainer(trainer)
@@ -195,6 +196,9 @@ class Rounds:
                 number, iterations, lambda span: span.processor_s
             ),
             converged=self._limits.converged(samples),
+            diverged=any(
+                not math.isfinite(span.loss) for spans in self._spans[number] for span in spans
+            ),
         )
 
     def _by_rank(

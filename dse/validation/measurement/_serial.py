@@ -69,7 +69,7 @@ def measure_serially(
     Raises:
         ConfigError: As for :func:`measure`, or a rank has no communication time.
         PlanError: A plan does not match its model and ranks.
-        WorkerError: The process failed; the message contains its traceback.
+        WorkerError: The process failed; a note of the error has its traceback.
     """
     program = installed_trainer(trainer)
     if not isinstance(program, AloneTrainer):

@@ -47,11 +47,13 @@ class Span:
         start_s: Start of the first iteration, on the clock shared by all processes of a machine.
         end_s: End of the last iteration.
         processor_s: Processor time of all threads of the process in between.
+        loss: Loss of the last iteration, read after its end.
     """
 
     start_s: float
     end_s: float
     processor_s: float
+    loss: float
 
     @property
     def duration_s(self) -> float:
@@ -168,9 +170,10 @@ class TrainingWorker:
                 self._torch.distributed.barrier()
             start_s, processor_s = time.perf_counter(), time.process_time()
             for _ in range(command.iterations):
-                rank.step()
+                loss = rank.step()
             self._synchronize()
-            return Span(start_s, time.perf_counter(), time.process_time() - processor_s)
+            end_s, processor_s = time.perf_counter(), time.process_time() - processor_s
+            return Span(start_s, end_s, processor_s, float(loss))
         finally:
             gc.enable()
 

@@ -9,11 +9,12 @@ from dse.search import ValidationMode
 from dse.validation.study._choose import configuration_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dse.calibration.microbench import MachineInfo
     from dse.search import ValidatedCandidate
     from dse.validation._protocol import Trainer
+    from dse.validation._types import Measurement
     from dse.validation.study.runs import PlannedRun, RunPlanner
 
 #: Ratio of clock to processor time above which a note warns of disturbances.
@@ -70,6 +71,23 @@ def setting_notes(
     if len({run.candidate.global_batch_size for run in runs}) > 1:
         notes.append("Batches differ, so candidates are compared by the time for one sample.")
     return tuple(notes)
+
+
+def divergence_notes(measured: Mapping[int, Measurement]) -> tuple[str, ...]:
+    """Says whose training diverged.
+
+    Args:
+        measured: Measurements by trial number.
+    """
+    numbers = sorted(number for number, one in measured.items() if one.diverged)
+    if not numbers:
+        return ()
+    noun = "candidate" if len(numbers) == 1 else "candidates"
+    return (
+        f"The training of {noun} {', '.join(map(str, numbers))} diverged: its loss was no finite "
+        "number any more. The times are those of the same operations on such values; whether the "
+        "model learns in this configuration was not tested.",
+    )
 
 
 def disturbance_notes(

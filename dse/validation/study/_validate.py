@@ -23,7 +23,7 @@ from dse.validation.study._agreement import (
     summary_sentence,
 )
 from dse.validation.study._choose import choose, configuration_of, feasible_trials
-from dse.validation.study._notes import disturbance_notes, setting_notes
+from dse.validation.study._notes import disturbance_notes, divergence_notes, setting_notes
 from dse.validation.study._options import (
     ValidateOptions,
     chosen_device,
@@ -144,6 +144,7 @@ def validate_study(
                 *instead,
                 *setting_notes(runner, runs, machine, scaling),
                 *disturbance_notes(candidates, mode, machine),
+                *divergence_notes(measured),
             ),
             left_out=left_out,
             trainer=trainer.name,

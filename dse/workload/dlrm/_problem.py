@@ -105,7 +105,7 @@ def make_problem(
 def _check_batch(samples: int, ranks: int) -> None:
     if samples < ranks or samples % ranks:
         below = samples // ranks * ranks
+        near = f"{below} or {below + ranks}" if below else str(ranks)
         raise ConfigError(
-            f"global batch size {samples} does not divide over {ranks} ranks; use "
-            f"{below or ranks} or {below + ranks}"
+            f"global batch size {samples} does not divide over {ranks} ranks; use {near}"
         )

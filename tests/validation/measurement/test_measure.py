@@ -14,7 +14,7 @@ import pytest
 
 from dse.errors import WorkerError
 from dse.sharding import ShardingType
-from dse.validation import MeasureLimits, measure, median_interval
+from dse.validation import MeasureLimits, TrainerOptions, measure, median_interval
 from tests.conftest import ROOT
 from tests.validation.models import candidate, model
 
@@ -46,6 +46,14 @@ def test_candidates_are_measured_in_rounds():
         assert all(rank_s > 0 for rank_s in one.rank_times_s)
         assert one.converged == (one.half_width <= QUICK.target_half_width)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_real_training_that_diverges_is_measured_and_told():
+    hot = TrainerOptions(dense_learning_rate=1e30, sparse_learning_rate=1e30)
+    found = measure(candidates()[:1], threads=1, limits=QUICK, options=hot)
+    assert found[0].diverged
+    assert found[0].iteration_time_s > 0
 
 
 @pytest.mark.slow

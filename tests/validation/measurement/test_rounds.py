@@ -20,8 +20,9 @@ class FakeRanks:
 
     world_size = 2
 
-    def __init__(self, *iteration_s):
+    def __init__(self, *iteration_s, losses=(0.7, 0.7)):
         self.commands = []
+        self._losses = losses
         self._iteration_s = [iter(one) for one in iteration_s]
 
     def ask(self, command):
@@ -29,7 +30,11 @@ class FakeRanks:
         if not isinstance(command, Run):
             return [None, None]
         seconds = command.iterations * next(self._iteration_s[command.number])
-        return [Span(5.0, 5.0 + seconds, 0.5 * seconds), Span(5.5, 5.5 + seconds, 0.25 * seconds)]
+        first, second = self._losses
+        return [
+            Span(5.0, 5.0 + seconds, 0.5 * seconds, first),
+            Span(5.5, 5.5 + seconds, 0.25 * seconds, second),
+        ]
 
     def runs(self):
         return [order for order in self.commands if isinstance(order, Run)]
@@ -106,7 +111,15 @@ def test_without_a_common_clock_the_slowest_rank_counts():
                 return replies
             first, second = replies
             # Another machine's clock, and a rank that needs longer.
-            return [first, Span(900.0, 900.0 + 2 * (second.end_s - second.start_s), 0.0)]
+            return [first, Span(900.0, 900.0 + 2 * (second.end_s - second.start_s), 0.0, 0.7)]
 
     (found,) = measured(Skewed(always(0.01)), names="a", one_clock=False)
     assert found.iteration_time_s == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_finite_number_on_any_rank_is_told(loss):
+    (found,) = measured(FakeRanks(always(0.01), losses=(0.7, loss)), names="a")
+    assert found.diverged
+    (found,) = measured(FakeRanks(always(0.01)), names="a")
+    assert not found.diverged

@@ -168,6 +168,22 @@ def test_an_earlier_factor_is_applied_and_kept(study, oracle, tmp_path):
     assert found.factors[0].factor == pytest.approx(3.0)
 
 
+def test_training_that_diverged_is_told(study, oracle, monkeypatch):
+    made = oracle()
+    assert not any(
+        "diverged" in word for word in validate_study(study.result, OPTIONS).setting.words
+    )
+    lost = best(study, 3)[1]
+
+    def diverging(candidates, **how):
+        found = made(candidates, **how)
+        return tuple(replace(one, diverged=one.name == str(lost)) for one in found)
+
+    monkeypatch.setattr("dse.validation.study._session.measure", diverging)
+    *_, said = validate_study(study.result, OPTIONS).setting.words
+    assert f"candidate {lost} diverged" in said
+
+
 def test_an_interrupt_keeps_what_was_measured(study, oracle):
     oracle(stop_after=2)
     found = validate_study(study.result, OPTIONS)
