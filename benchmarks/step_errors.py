@@ -88,6 +88,9 @@ class StepError:
             measured_s: Published time.
         """
         iteration = job.iteration()
+        samples_s = np.sort(iteration.sample_times_s())
+        # Samples are quantiles at the middles of equal shares, as intervals take them.
+        middles = (np.arange(len(samples_s)) + 0.5) / len(samples_s)
         return cls(
             job.program,
             job.cluster.device.name,
@@ -96,7 +99,7 @@ class StepError:
             bool(getattr(getattr(job, "model", None), "experts", None)),
             math.log(measured_s / job.simulated().time_s),
             float(iteration.kernel_errors().std()),
-            float((iteration.sample_times_s() < measured_s).mean()),
+            float(np.interp(measured_s, samples_s, middles, left=0.0, right=1.0)),
         )
 
     @property

@@ -40,7 +40,7 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
     cluster = job.cluster if memory else None
     low_s = high_s = math.nan
     if len(samples_s):
-        low_s, high_s = (float(end_s) for end_s in np.quantile(samples_s, (0.05, 0.95)))
+        low_s, high_s = _ends(samples_s)
         low_s, high_s = min(low_s, seconds), max(high_s, seconds)
     reason = ""
     if cluster is not None:
@@ -117,7 +117,7 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
             "a captured step does not say how its time varies; compare the lengths of the steps"
         )
     ratios = samples[0][:count] / samples[1][:count]
-    low, high = (float(value) for value in np.quantile(ratios, (0.05, 0.95)))
+    low, high = _ends(ratios)
     ratio = times[0] / times[1]
     return PairedComparison(
         ratio=ratio,
@@ -126,6 +126,15 @@ def compare_jobs(first: Job, second: Job) -> PairedComparison:
         faster_share=float((ratios > 1.0).mean()),
         tie=low <= 1.0 <= high,
     )
+
+
+def _ends(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """Returns the 5 % and 95 % quantiles of samples."""
+    # Samples are quantiles at the middles of equal shares, which is what Hazen's definition reads
+    # them as. Between the ends of NumPy's default are 89.6 % of the distribution with 200 samples,
+    # and 87 % with the 32 of a large graph.
+    low, high = np.quantile(samples, (0.05, 0.95), method="hazen")
+    return float(low), float(high)
 
 
 def memory_reason(job: Job, memory: tuple[MemoryAccount, ...], device: DeviceSpec) -> str:
