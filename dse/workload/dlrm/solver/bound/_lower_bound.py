@@ -227,8 +227,11 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     missed = node.relaxation.widest_envelope(node.relaxed)
     shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
     idle_s, group = node.relaxation.idle(node.relaxed)
-    if max(worth_s[choice], missed.seconds, shard_s, idle_s) < least_s:
+    full_s, full_group, full_limit = node.relaxation.fullest(node.relaxed)
+    if max(worth_s[choice], missed.seconds, shard_s, idle_s, full_s) < least_s:
         return ()
+    if full_s >= max(least_s, missed.seconds, shard_s, idle_s):
+        return node.relaxation.split_by_fullest(full_group, full_limit)
     if idle_s >= max(least_s, missed.seconds, shard_s):
         return node.relaxation.split_by_holders(group)
     if shard_s >= max(least_s, missed.seconds):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._fullest import below_and_beyond, fullest_limit
 from dse.workload.dlrm.solver.bound._layout import Missed, Plans
 from dse.workload.dlrm.solver.bound._program import solved
 
@@ -71,6 +72,7 @@ class LayoutRelaxation:
             alone={},
             floors={},
             holders={},
+            limits={},
         )
         least = {feature: _least_of(plans, feature) for feature in plans.features}
         looks = {slot: set(_FIRST_LOOKS) for slot in plans.slots}
@@ -167,6 +169,21 @@ class LayoutRelaxation:
             LayoutRelaxation(small),
             LayoutRelaxation(replace(plans, floors={**plans.floors, slot: least_s})),
         )
+
+    def fullest(self, found: Relaxed) -> tuple[float, ExchangeGroup, float]:
+        """Returns a limit on what single ranks, or nodes, exchange that a solution exceeds.
+
+        Returns:
+            The gain in seconds of the iteration, zero if there is none; the group; and the limit.
+        """
+        return fullest_limit(self._plans, found)
+
+    def split_by_fullest(
+        self, group: ExchangeGroup, limit: float
+    ) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Splits the plans by what the fullest rank, or node, exchanges: below a limit, or not."""
+        below, beyond = below_and_beyond(self._plans, group, limit)
+        return LayoutRelaxation(below), LayoutRelaxation(beyond)
 
     def filled(self, slot: int, largest_s: float, feature: int, most: float) -> LayoutRelaxation:
         """Returns the relaxation of plans with a given largest shard in an exchange.
