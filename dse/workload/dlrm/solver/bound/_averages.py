@@ -57,7 +57,8 @@ class AverageRows:
         self._ranks = plans.cluster.world_size
         self._program = LinearProgram()
         self._places = {
-            group: places_taken(plans.choices, group, limit) / plans.places(group)
+            group: places_taken(self._choices.sizes * self._choices.inside(group), limit)
+            / plans.places(group)
             for group, limit in plans.limits.items()
         }
         self._chosen = np.flatnonzero(self._worthwhile())

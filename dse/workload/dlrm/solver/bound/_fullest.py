@@ -18,7 +18,6 @@ from dse.workload.dlrm.scoring._features import GroupFeature, group_column
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._layout import Plans, Relaxed
 
 #: The largest `k`.
@@ -38,23 +37,21 @@ _USED_SHARE = 1e-6
 _LEAST_EXCESS = 1e-6
 
 
-def places_taken(choices: Choices, group: ExchangeGroup, limit: float) -> NDArray[np.float64]:
+def places_taken(sizes: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
     """Returns the share of all ranks, or nodes, that each choice takes, by several measures.
 
     The shards of a plan in which none of them exchanges as much as the limit take 1 at most.
 
     Args:
-        choices: Choices of all tables.
-        group: Their exchange group; of others nothing is taken.
-        limit: What each of them stays below.
+        sizes: What the shards of choices exchange, of one group; shape `(shards, choices)`.
+        limit: What each rank, or node, stays below.
 
     Returns:
         Shape `(measures, choices)`, to be divided by the number of ranks, or nodes.
     """
-    together = np.arange(1, _MOST_TOGETHER + 1)
-    parts = choices.sizes * choices.inside(group) * ((1.0 + 1e-3 * ROUNDING) / limit)
-    counted = [np.floor((number + 1) * parts).sum(axis=0) / number for number in together]
-    return np.unique(np.array(counted), axis=0)
+    parts = sizes * ((1.0 + 1e-3 * ROUNDING) / limit)
+    together = np.arange(1.0, _MOST_TOGETHER + 1.0)[:, None, None]
+    return np.asarray((np.floor((together + 1.0) * parts) / together).sum(axis=1))
 
 
 def fullest_limit(plans: Plans, found: Relaxed) -> tuple[float, ExchangeGroup, float]:
@@ -70,15 +67,17 @@ def fullest_limit(plans: Plans, found: Relaxed) -> tuple[float, ExchangeGroup, f
         limits = _limits(plans, group, found)
         if not slots or not len(limits):
             continue
+        used = plans.choices.inside(group) & (found.shares > _USED_SHARE)
+        sizes, shares = plans.choices.sizes[:, used], found.shares[used]
         seconds = plans.model.of_one_s(group, limits)
         beyond_s = np.zeros(len(limits))
         for slot in slots:
-            missed_s = np.maximum(0.0, seconds[slot] - found.durations_s[slot])
             # The steps of an exchange are in the exchange.
-            if slot < len(Slot):
+            if slot < len(Slot) and not plans.by_node(slot):
+                missed_s = np.maximum(0.0, seconds[slot] - found.durations_s[slot])
                 beyond_s += plans.times(slot) * missed_s
         for index in np.flatnonzero(beyond_s > 0).tolist():
-            taken = places_taken(plans.choices, group, float(limits[index])) @ found.shares
+            taken = places_taken(sizes, float(limits[index])) @ shares
             excess = float(taken.max()) / plans.places(group) - 1.0
             worth_s = min(1.0, excess) * beyond_s[index]
             if excess > _LEAST_EXCESS and worth_s > most:

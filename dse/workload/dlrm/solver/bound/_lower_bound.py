@@ -239,11 +239,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     at_bend = missed.at_bend and missed.seconds >= least_s
     if at_bend or missed.seconds > _CURVE_WEIGHT * worth_s[choice]:
         return node.relaxation.split(missed.feature, missed.value)
-    table_class = int(choices.table_class[choice])
-    mine = node.relaxation.open_choices & (choices.table_class == table_class)
-    return tuple(
-        node.relaxation.decided(table_class, other) for other in np.flatnonzero(mine).tolist()
-    )
+    return node.relaxation.split_by_choice(int(choices.table_class[choice]), node.relaxed)
 
 
 def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:

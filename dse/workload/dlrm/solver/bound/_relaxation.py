@@ -84,11 +84,28 @@ class LayoutRelaxation:
         alone = {slot: set(tables) for slot, tables in self._plans.alone.items()}
         return LayoutRelaxation(replace(self._plans, looks=looks, alone=alone))
 
-    def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
-        """Returns the relaxation of plans in which all tables of a class take one choice."""
-        left = self._plans.open & (self._plans.choices.table_class != table_class)
-        left[choice] = True
-        return LayoutRelaxation(replace(self._plans, open=left))
+    def split_by_choice(self, table_class: int, found: Relaxed) -> tuple[LayoutRelaxation, ...]:
+        """Splits the plans by what all tables of a class take.
+
+        Choices that differ in hot rows alone are close to one another, so they stay together while
+        the solution mixes others.
+        """
+        plans, choices = self._plans, self._plans.choices
+        mine = np.flatnonzero(plans.open & (choices.table_class == table_class))
+        known: dict[object, int] = {}
+        kinds = np.array(
+            [known.setdefault(choices.cuts[choice][:3], len(known)) for choice in mine]
+        )
+        used = kinds[found.shares[mine] > _USED_SHARE]
+        if len(np.unique(used)) < 2:
+            kinds = np.arange(len(mine))
+        others = plans.open & (choices.table_class != table_class)
+        parts = []
+        for kind in np.unique(kinds):
+            left = others.copy()
+            left[mine[kinds == kind]] = True
+            parts.append(LayoutRelaxation(replace(plans, open=left)))
+        return tuple(parts)
 
     def without(self, coarse: NDArray[np.bool_]) -> LayoutRelaxation:
         """Returns the relaxation of plans without some choices, where a table has others.
