@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._fullest import places_taken
 from dse.workload.dlrm.solver.bound._linear_program import LinearProgram
 from dse.workload.dlrm.solver.bound._steps import steps_of
 
@@ -55,6 +56,11 @@ class AverageRows:
         self._choices = plans.choices
         self._ranks = plans.cluster.world_size
         self._program = LinearProgram()
+        self._places = {
+            group: places_taken(self._choices.sizes * self._choices.inside(group), limit)
+            / plans.places(group)
+            for group, limit in plans.limits.items()
+        }
         self._chosen = np.flatnonzero(self._worthwhile())
         self._shares = self._program.variables(len(self._chosen))
         self._variable_of = dict(zip(self._chosen.tolist(), self._shares, strict=True))
@@ -84,7 +90,7 @@ class AverageRows:
         )
         base = first[inverse]
         sums = choices.total[plans.features], choices.least[plans.features]
-        costs = np.vstack((*sums, choices.memory_bytes, choices.active))
+        costs = np.vstack((*sums, *self._places.values(), choices.memory_bytes, choices.active))
         dominated = (costs >= costs[:, base]).all(axis=0) & (base != np.arange(len(base)))
         for shard in self._shards:
             dominated &= shard.launch == 0
@@ -183,6 +189,14 @@ class AverageRows:
             count = float(self._choices.counts[index])
             self._program.equal(variables, [1.0] * len(variables), count)
 
+    def _add_places(self) -> None:
+        """Demands that shards have places where no rank, or node, exchanges as much as a limit."""
+        for measures in self._places.values():
+            for taken in measures:
+                held = self._parts(-taken)
+                if held:
+                    self._program.at_least(held, -1.0 - SAFETY)
+
     def _add_lookups(self) -> None:
         for slot, duration in self._durations.items():
             if slot >= Slot.INPUT_EXCHANGE:
@@ -259,6 +273,8 @@ class AverageRows:
                 held = self._held(choices.alone_s[slot] * part)
                 self._program.at_least([(self._durations[slot], 1.0), *held], 0.0)
         for slot, least_s in self._plans.floors.items():
+            if self._plans.by_node(slot):
+                continue
             self._program.at_least([(self._durations[slot], 1.0)], least_s / UNIT_S)
 
     def _add_largest_input(self) -> None:

@@ -40,6 +40,10 @@ _CHUNK_ELEMENTS = 4_000_000
 _MANY_NODES = 64
 
 
+#: Shards of a choice whose sizes are looked at, the largest ones.
+_MOST_SHARDS = 64
+
+
 #: Types with the same shards on other ranks.
 SAME_SHARDS = {
     ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
@@ -62,6 +66,8 @@ class _Held:
         alone_s: Durations of the plan-dependent tasks, and of their steps, with no other table, on
             the rank where they are longest; shape `(rows, choices)`.
         memory_bytes: Memory on all ranks together; shape `(choices,)`.
+        sizes: What single ranks, or nodes of choices over a node or several, exchange of its
+            shards, the largest first, then zeros; shape `(shards, choices)`.
     """
 
     total: NDArray[np.float64]
@@ -72,6 +78,7 @@ class _Held:
     node_input: NDArray[np.float64]
     alone_s: NDArray[np.float64]
     memory_bytes: NDArray[np.float64]
+    sizes: NDArray[np.float64]
 
     def of(self, which: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """Returns the attributes of some of the choices."""
@@ -260,6 +267,7 @@ def _held(
         node_input=np.empty(count),
         alone_s=np.empty((ROWS, count)),
         memory_bytes=np.empty(count),
+        sizes=np.zeros((min(_MOST_SHARDS, cluster.world_size), count)),
     )
     most_memory_bytes = np.empty(count)
     fixed = scorer.memory_bytes_without_tables
@@ -288,6 +296,12 @@ def _held(
             found.memory_bytes[part] = alike @ memory_bytes
             most_memory_bytes[part] = memory_bytes.max(axis=0)
             reached = features[exchanged] > 0
+            if group is ExchangeGroup.POOLED or group is ExchangeGroup.NODE:
+                by_node = group is ExchangeGroup.NODE
+                held = features[exchanged, :: cluster.domain_size if by_node else 1]
+                held = held.repeat((nodes if by_node else alike).astype(int), axis=0)
+                held = -np.sort(-held, axis=0)[:_MOST_SHARDS]
+                found.sizes[: len(held), part] = held
             by_rank = features[received].copy()
             by_node = by_rank.reshape(-1, cluster.domain_size, len(part)).mean(axis=1)
             least = np.sort(by_rank.repeat(alike.astype(int), axis=0), axis=0)

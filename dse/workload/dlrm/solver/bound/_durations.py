@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
-from dse.workload.dlrm.scoring._features import GROUP_BLOCK, RANK_BLOCK_START
+from dse.workload.dlrm.scoring._features import (
+    GROUP_BLOCK,
+    RANK_BLOCK_START,
+    SYNCED_FEATURE_COUNT,
+    GroupFeature,
+    group_column,
+)
 from dse.workload.dlrm.solver.bound._steps import ROWS, durations_and_steps_s
 
 if TYPE_CHECKING:
@@ -170,12 +176,34 @@ class SlotModel:
     """Lower bounds on the durations of plan-dependent tasks.
 
     Attributes:
+        problem: Everything but the plan.
         linear: Terms of lookups and updates.
         curves: One of each exchange and feature.
     """
 
+    problem: DlrmProblem
     linear: tuple[LinearTerm, ...]
     curves: tuple[Curve, ...]
+
+    def of_one_s(self, group: ExchangeGroup, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns how long exchanges last if only one rank, or node, holds something of a group.
+
+        Args:
+            group: Pooled tables on ranks, or tables cut by rows over nodes.
+            sizes: What it exchanges; shape `(points,)`.
+
+        Returns:
+            Seconds, with those of steps; shape `(rows, points)`.
+        """
+        cluster = self.problem.cluster
+        local = cluster.domain_size
+        other = cluster.domain_count - 1
+        nodes = np.array([1.0, other])[: 2 if other else 1]
+        features = np.zeros((SYNCED_FEATURE_COUNT, len(nodes) * local, len(sizes)))
+        holders = local if group is ExchangeGroup.NODE else 1
+        features[group_column(group, GroupFeature.EXCHANGED), :holders] = sizes
+        found = durations_and_steps_s(self.problem, 1 << group, features, nodes)
+        return np.asarray(found.max(axis=1))
 
     def alternatives(self, slot: int) -> list[tuple[LinearTerm, ...]]:
         """Returns sums of terms; the largest of them, plus a launch, is the task's duration."""
@@ -227,7 +255,7 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
             features[feature] = grid
             sampled = _balanced_s(problem, features, _layout_of(feature))
             curves += [Curve(slot, feature, grid, sampled[slot]) for slot in exchanges]
-    return SlotModel(tuple(_with_overlap(problem, linear, highest)), tuple(curves))
+    return SlotModel(problem, tuple(_with_overlap(problem, linear, highest)), tuple(curves))
 
 
 def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:

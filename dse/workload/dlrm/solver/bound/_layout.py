@@ -172,9 +172,11 @@ class Plans:
         caps: Upper limits on the averages of some features.
         looks: Values at which an envelope is included in the program, as shares of its range.
         alone: Tables that alone keep an exchange busy for longer than the averages.
-        floors: Least durations of some exchanges, from a choice that some table takes; by slot.
+        floors: Least durations of some exchanges, from a choice that some table takes or from the
+            fullest rank; by slot. Of those that differ between nodes, on the fullest node.
         holders: Least and largest share of the ranks, or nodes, on which a partial group has
             shards with rows on all ranks of the node, by group; of others any share.
+        limits: What no rank, or node, exchanges of a partial group, by group.
     """
 
     choices: Choices
@@ -189,6 +191,7 @@ class Plans:
     alone: dict[int, set[int]]
     floors: dict[int, float]
     holders: dict[ExchangeGroup, tuple[float, float]]
+    limits: dict[ExchangeGroup, float]
 
     @property
     def slots(self) -> list[int]:
@@ -247,11 +250,14 @@ class Plans:
         inside = self.open & self.choices.inside(group)
         return (self.unit(group) if self.choices.full[inside].all() else 0.0, 1.0)
 
+    def places(self, group: ExchangeGroup) -> int:
+        """Returns how many ranks, or nodes, there are for shards of a partial group."""
+        by_node = group is ExchangeGroup.NODE
+        return self.cluster.domain_count if by_node else self.cluster.world_size
+
     def unit(self, group: ExchangeGroup) -> float:
         """Returns the least share of ranks that hold shards of a partial group."""
-        cluster = self.cluster
-        by_node = group is ExchangeGroup.NODE
-        return 1.0 / (cluster.domain_count if by_node else cluster.world_size)
+        return 1.0 / self.places(group)
 
     def times(self, slot: int) -> int:
         """Returns how often a task, or that of a step, is in one rank's iteration."""

@@ -227,8 +227,11 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     missed = node.relaxation.widest_envelope(node.relaxed)
     shard_s, slot, limit_s = node.relaxation.largest_shard(node.relaxed)
     idle_s, group = node.relaxation.idle(node.relaxed)
-    if max(worth_s[choice], missed.seconds, shard_s, idle_s) < least_s:
+    full_s, full_group, full_limit = node.relaxation.fullest(node.relaxed)
+    if max(worth_s[choice], missed.seconds, shard_s, idle_s, full_s) < least_s:
         return ()
+    if full_s >= max(least_s, missed.seconds, shard_s, idle_s):
+        return node.relaxation.split_by_fullest(full_group, full_limit)
     if idle_s >= max(least_s, missed.seconds, shard_s):
         return node.relaxation.split_by_holders(group)
     if shard_s >= max(least_s, missed.seconds):
@@ -236,11 +239,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     at_bend = missed.at_bend and missed.seconds >= least_s
     if at_bend or missed.seconds > _CURVE_WEIGHT * worth_s[choice]:
         return node.relaxation.split(missed.feature, missed.value)
-    table_class = int(choices.table_class[choice])
-    mine = node.relaxation.open_choices & (choices.table_class == table_class)
-    return tuple(
-        node.relaxation.decided(table_class, other) for other in np.flatnonzero(mine).tolist()
-    )
+    return node.relaxation.split_by_choice(int(choices.table_class[choice]), node.relaxed)
 
 
 def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:

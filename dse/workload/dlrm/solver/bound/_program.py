@@ -40,6 +40,7 @@ class _Rows(AverageRows):
     def solve(self) -> Relaxed | None:
         """Puts the rows together and solves them."""
         self._add_choices()
+        self._add_places()
         self._add_lookups()
         self._add_exchanges()
         self._add_steps()
@@ -49,6 +50,7 @@ class _Rows(AverageRows):
         makespan = self._program.variables(1)[0]
         self._add_graph(makespan, self._durations)
         self._add_holders(makespan)
+        self._add_fullest_node(makespan)
         for shard in self._shards:
             self._add_shard(makespan, shard)
         optimum = self._program.minimize(makespan)
@@ -101,20 +103,13 @@ class _Rows(AverageRows):
             taken: Whether there are such ranks; None if there are.
         """
         plans = self._plans
-        own = dict(self._durations)
-        self._add_least(own)
-        for other in plans.partial:
-            for slot in (Slot.POOLED_LOOKUP + other, Slot.POOLED_UPDATE + other):
-                own[slot] = self._program.variables(1)[0]
+        own = self._of_some_rank()
         for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
             for terms in self._work(slot, own[slot], held):
                 self._add_launched(terms, self._launch_s(slot), taken)
             self._shown.setdefault(slot, []).append(own[slot])
         for curve in plans.curves:
-            if not plans.by_node(curve.slot):
-                continue
-            own[curve.slot] = self._program.variables(1)[0]
-            if group is not ExchangeGroup.NODE:
+            if not plans.by_node(curve.slot) or group is not ExchangeGroup.NODE:
                 continue
             found = self._envelopes[curve.slot]
             top = self._most[curve.feature] / high
@@ -140,21 +135,37 @@ class _Rows(AverageRows):
                 terms = [(self._durations[curve.slot], 1.0), (held[curve.feature], -slope)]
                 self._program.at_least(terms, float(found.intercepts[piece]) / UNIT_S)
 
-    def _add_shard(self, makespan: int, shard: IndivisibleShard) -> None:
-        """Demands that the makespan is not below that of the rank that holds a shard."""
-        lookup, update = Slot.POOLED_LOOKUP + shard.group, Slot.POOLED_UPDATE + shard.group
+    def _add_fullest_node(self, makespan: int) -> None:
+        """Demands that the makespan is not below that of the node that exchanges most."""
+        floors = self._plans.floors
+        inside = [slot for slot in floors if self._plans.by_node(slot)]
+        if not inside:
+            return
+        own = self._of_some_rank()
+        for slot in inside:
+            self._program.at_least([(own[slot], 1.0)], floors[slot] / UNIT_S)
+        self._add_graph(makespan, own)
+
+    def _of_some_rank(self) -> dict[int, int]:
+        """Returns durations on a rank that may hold nothing but what all ranks do."""
         own = dict(self._durations)
         for group in self._plans.partial:
             for slot in (Slot.POOLED_LOOKUP + group, Slot.POOLED_UPDATE + group):
                 own[slot] = self._program.variables(1)[0]
+        for slot in self._durations:
+            if self._plans.by_node(slot):
+                own[slot] = self._program.variables(1)[0]
+        self._add_least(own)
+        return own
+
+    def _add_shard(self, makespan: int, shard: IndivisibleShard) -> None:
+        """Demands that the makespan is not below that of the rank that holds a shard."""
+        lookup, update = Slot.POOLED_LOOKUP + shard.group, Slot.POOLED_UPDATE + shard.group
+        own = self._of_some_rank()
         for inside in NODE_SLOTS:
-            if inside not in own or not self._plans.by_node(inside):
-                continue
-            own[inside] = self._program.variables(1)[0]
-            if shard.group is ExchangeGroup.NODE:
+            if inside in own and self._plans.by_node(inside) and shard.group is ExchangeGroup.NODE:
                 held = self._held(self._choices.alone_s[inside] * shard.launch)
                 self._program.at_least([(own[inside], 1.0), *held], 0.0)
-        self._add_least(own)
         for slot, seconds in ((lookup, shard.lookup_s), (update, shard.update_s)):
             held = self._held(seconds + self._launch_s(slot) * shard.launch)
             self._program.at_least([(own[slot], 1.0), *held], 0.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm import ExchangeGroup, Slot
+from dse.workload.dlrm.solver.bound._fullest import below_and_beyond, fullest_limit
 from dse.workload.dlrm.solver.bound._layout import Missed, Plans
 from dse.workload.dlrm.solver.bound._program import solved
 
@@ -71,6 +72,7 @@ class LayoutRelaxation:
             alone={},
             floors={},
             holders={},
+            limits={},
         )
         least = {feature: _least_of(plans, feature) for feature in plans.features}
         looks = {slot: set(_FIRST_LOOKS) for slot in plans.slots}
@@ -82,11 +84,28 @@ class LayoutRelaxation:
         alone = {slot: set(tables) for slot, tables in self._plans.alone.items()}
         return LayoutRelaxation(replace(self._plans, looks=looks, alone=alone))
 
-    def decided(self, table_class: int, choice: int) -> LayoutRelaxation:
-        """Returns the relaxation of plans in which all tables of a class take one choice."""
-        left = self._plans.open & (self._plans.choices.table_class != table_class)
-        left[choice] = True
-        return LayoutRelaxation(replace(self._plans, open=left))
+    def split_by_choice(self, table_class: int, found: Relaxed) -> tuple[LayoutRelaxation, ...]:
+        """Splits the plans by what all tables of a class take.
+
+        Choices that differ in hot rows alone are close to one another, so they stay together while
+        the solution mixes others.
+        """
+        plans, choices = self._plans, self._plans.choices
+        mine = np.flatnonzero(plans.open & (choices.table_class == table_class))
+        known: dict[object, int] = {}
+        kinds = np.array(
+            [known.setdefault(choices.cuts[choice][:3], len(known)) for choice in mine]
+        )
+        used = kinds[found.shares[mine] > _USED_SHARE]
+        if len(np.unique(used)) < 2:
+            kinds = np.arange(len(mine))
+        others = plans.open & (choices.table_class != table_class)
+        parts = []
+        for kind in np.unique(kinds):
+            left = others.copy()
+            left[mine[kinds == kind]] = True
+            parts.append(LayoutRelaxation(replace(plans, open=left)))
+        return tuple(parts)
 
     def without(self, coarse: NDArray[np.bool_]) -> LayoutRelaxation:
         """Returns the relaxation of plans without some choices, where a table has others.
@@ -167,6 +186,21 @@ class LayoutRelaxation:
             LayoutRelaxation(small),
             LayoutRelaxation(replace(plans, floors={**plans.floors, slot: least_s})),
         )
+
+    def fullest(self, found: Relaxed) -> tuple[float, ExchangeGroup, float]:
+        """Returns a limit on what single ranks, or nodes, exchange that a solution exceeds.
+
+        Returns:
+            The gain in seconds of the iteration, zero if there is none; the group; and the limit.
+        """
+        return fullest_limit(self._plans, found)
+
+    def split_by_fullest(
+        self, group: ExchangeGroup, limit: float
+    ) -> tuple[LayoutRelaxation, LayoutRelaxation]:
+        """Splits the plans by what the fullest rank, or node, exchanges: below a limit, or not."""
+        below, beyond = below_and_beyond(self._plans, group, limit)
+        return LayoutRelaxation(below), LayoutRelaxation(beyond)
 
     def filled(self, slot: int, largest_s: float, feature: int, most: float) -> LayoutRelaxation:
         """Returns the relaxation of plans with a given largest shard in an exchange.

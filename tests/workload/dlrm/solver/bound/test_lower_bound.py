@@ -228,6 +228,32 @@ def test_a_group_leaves_nodes_without_launches_only_if_others_have_more():
     assert lower_bound(scorer, request).gap(optimum) < 0.05
 
 
+@pytest.mark.parametrize(
+    ("kind", "world", "tables"),
+    [
+        (TABLE_WISE, 4, 5),
+        (TABLE_WISE, 4, 6),
+        (ShardingType.TABLE_ROW_WISE, 6, 4),
+        (ShardingType.TABLE_ROW_WISE, 4, 3),
+    ],
+)
+def test_shards_that_do_not_spread_evenly_leave_one_rank_or_node_to_exchange_more(
+    kind, world, tables
+):
+    # Forty features of 128 columns: exchanges decide. On average a rank has five quarters of a
+    # table, a node four thirds; some rank, or node, has two.
+    wide = tuple(
+        replace(make_table(f"t{index}", rows=20_000 + index, dim=128), pooling_factors=(1.0,) * 40)
+        for index in range(tables)
+    )
+    scorer = PlanScorer(dlrm(wide, make_cluster(world, 2), batch=world * 4096))
+    request = planning_request(scorer, frozenset({kind}), 0)
+    optimum = best_time_s(scorer, request, limit=5000)
+    bound = lower_bound(scorer, request)
+    assert bound.iteration_time_s <= optimum
+    assert bound.gap(optimum) < 0.02
+
+
 def test_a_table_that_cannot_be_cut_decides():
     tables = (
         make_table("small", rows=1000, pooling=1),
