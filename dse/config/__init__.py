@@ -29,7 +29,7 @@ from dse.config._fields import (
     UsdPerHour,
     WholeNumber,
 )
-from dse.config._json_schema import Examples, field_descriptions, json_schema
+from dse.config._json_schema import Examples, json_schema
 from dse.config._load import (
     DocumentSource,
     check_data,
@@ -88,7 +88,6 @@ __all__ = [
     "checked_record",
     "display_path",
     "exact_quantity",
-    "field_descriptions",
     "find_document",
     "format_quantity",
     "json_schema",

@@ -13,11 +13,7 @@ from dse.calibration.measurements._columns import ColumnOptions
 from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
-    DATA_TYPES,
-    EMBEDDING_OPS,
     GEMM_PRECISIONS,
-    SIZE_UNITS,
-    TIME_UNITS,
     collective_of,
     value_bytes_of,
 )
@@ -43,11 +39,7 @@ from dse.calibration.measurements._units import check_units
 
 __all__ = [
     "COLLECTIVE_OPS",
-    "DATA_TYPES",
-    "EMBEDDING_OPS",
     "GEMM_PRECISIONS",
-    "SIZE_UNITS",
-    "TIME_UNITS",
     "AttentionSamples",
     "CollectiveSamples",
     "ColumnOptions",

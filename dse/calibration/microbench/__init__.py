@@ -14,7 +14,7 @@ from dse.calibration.microbench._machine import (
     describe_machine,
     keep_freed_memory,
 )
-from dse.calibration.microbench._measurer import Measurer, TorchMeasurer, torch_measurer
+from dse.calibration.microbench._measurer import torch_measurer
 from dse.calibration.microbench._session import Progress, run_session
 from dse.calibration.microbench.log import SessionResult, read_session
 from dse.calibration.microbench.plan import (
@@ -41,11 +41,9 @@ __all__ = [
     "MachineInfo",
     "MeasureSettings",
     "MeasurementPlan",
-    "Measurer",
     "Progress",
     "Purpose",
     "SessionResult",
-    "TorchMeasurer",
     "available_cores",
     "default_local_ranks",
     "default_threads",

@@ -45,7 +45,6 @@ from dse.machine.kernels._memory import (
     host_copy_time_s,
 )
 from dse.machine.kernels._sequence_attention import (
-    SEQUENCE_ATTENTION_SIZES,
     sequence_attention_estimate,
 )
 from dse.machine.kernels._streaming import (
@@ -96,7 +95,6 @@ __all__ = [
     "HOST_COPY_EFFICIENCY",
     "HOST_ROWS_SPREAD",
     "LOOKUP_LAUNCHES",
-    "SEQUENCE_ATTENTION_SIZES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
     "EmbeddingKernels",
