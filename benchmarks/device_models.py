@@ -19,7 +19,7 @@ from dse.calibration.measurements import ColumnOptions, read_gemm
 from dse.calibration.microbench import Purpose, read_session
 from dse.machine import Precision
 from dse.machine.fits import fit_tree_curve, held_out_errors
-from dse.machine.kernels import GEMM_FEATURES, GEMM_OFFSET_FEATURE, gemm_features, gemm_time_s
+from dse.machine.kernels import GEMM_FEATURES, GEMM_OFFSET_FEATURE, gemm_estimate, gemm_features
 from dse.machine.platforms import load_platform
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def gemm_rows(platform: Platform, path: Path) -> Iterator[AccuracyRow]:
     errors = _unseen_errors(bare, another, precision)
     yield AccuracyRow.of(f"{what}, another split", platform.name, "dse", errors)
     roofline_s = unseen.reference_s - bare.device.kernel_floor_s
-    analytical_s = gemm_time_s(
+    analytical_s = gemm_estimate(
         bare.device, unseen.sizes["m"], unseen.sizes["n"], unseen.sizes["k"], precision
-    )
+    ).time_s
     for model, predicted_s in (("tiles and waves", analytical_s), ("roofline", roofline_s)):
         errors = held_out_errors(predicted_s, unseen.time_s, "")
         yield AccuracyRow.of(what, platform.name, model, errors)

@@ -15,7 +15,7 @@ import pandas as pd
 from published_cases import CaseResult, hipc22_cases, platform_of, precision_of, predict_case
 
 from dse.errors import ConfigError, DseError
-from dse.model import load_dlrm
+from dse.model import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEnd
         cluster = platform_of(str(row["gpu"])).cluster(int(row["gpus"]))
         precision = precision_of(str(row["precision"]))
         batch = int(row["global_batch"])
-        roofline = batch / dlrm_roofline_s(load_dlrm(model), cluster, batch, precision)
+        roofline = batch / dlrm_roofline_s(load_model(model), cluster, batch, precision)
     except DseError:
         roofline = math.nan
     return EndToEndCase(

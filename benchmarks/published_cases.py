@@ -31,7 +31,7 @@ from step_errors import StepError
 from dse.errors import DseError
 from dse.machine import LinkKind, Precision
 from dse.machine.platforms import Platform, load_platform
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.sharding import ShardingType, check_plan
 from dse.workload import find_program, predict_job
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, make_problem
@@ -291,7 +291,7 @@ def job_of(row: pd.Series) -> DlrmJob:
         evaluation_batch_size=evaluation_batch_size(row, program)
         or software.evaluation_batch_size,
     )
-    model = load_dlrm(str(row["model"]))
+    model = load_model(str(row["model"]))
     job = DlrmJob(make_problem(model, cluster, batch, precision, software), program=program)
     # No program's plan depends on how fast samples are read.
     scorer = without_storage(job).scorer

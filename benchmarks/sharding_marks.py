@@ -17,7 +17,7 @@ from sharding_tasks import TaskResult, draw_task, ours, run_task
 from speed import best_of, random_options
 
 from dse.machine.platforms import load_platform
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def rate_marks() -> Iterator[Mark]:
         ("dlrm_dcnv2", 8, 20_000, 300_000, True),
         ("dlrm_meta2021", 128, 500, 2_000, False),
     ):
-        model = load_dlrm(name)
+        model = load_model(name)
         cluster = load_platform("h100_sxm").cluster(ranks)
         batch = model.global_batch_size // ranks * ranks
         scorer = PlanScorer(DlrmProblem(model, cluster, batch, model.precision, DlrmRuntime()))

@@ -18,7 +18,7 @@ from torchrec_planner import TorchRecRequest, plan_with_torchrec
 
 from dse.errors import DseError
 from dse.machine.platforms import load_platform
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.sharding import PLANNERS, ShardingType
 from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
@@ -119,7 +119,7 @@ class TaskResult:
 
 @cache
 def _model() -> DlrmModel:
-    return load_dlrm(MODEL)
+    return load_model(MODEL)
 
 
 def draw_task(

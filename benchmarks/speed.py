@@ -26,7 +26,7 @@ import numpy as np
 
 from dse.machine.collectives import CollectiveOp, collective_estimate
 from dse.machine.platforms import Platform, load_platform
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.sharding import ShardingType, TablePlan, hot_row_counts
 from dse.simulate import simulate
 from dse.workload import PlanEffort
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
-    model = load_dlrm(arguments.model)
+    model = load_model(arguments.model)
     start = time.perf_counter()
     platform = load_platform(arguments.platform)
     load_s = time.perf_counter() - start

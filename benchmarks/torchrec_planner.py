@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import warnings
 
 from dse.machine.platforms import load_platform
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.sharding import check_plan, from_torchrec
 from dse.workload import predict_job
 from dse.workload.dlrm import DlrmWorkload
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--platform", default="h100_sxm")
     parser.add_argument("--world-size", type=int, default=8)
     arguments = parser.parse_args()
-    model, platform = load_dlrm(arguments.model), load_platform(arguments.platform)
+    model, platform = load_model(arguments.model), load_platform(arguments.platform)
     cluster = platform.cluster(arguments.world_size)
     answer = plan_with_torchrec(
         TorchRecRequest(

@@ -145,13 +145,13 @@ def read_bytes(path: str | Path, limit_bytes: int = MAX_DOCUMENT_BYTES) -> bytes
     return bytes(content)
 
 
-def read_text(path: str | Path, limit_bytes: int = MAX_DOCUMENT_BYTES) -> str:
+def read_text(path: str | Path) -> str:
     """Reads a UTF-8 text file without its byte-order mark.
 
     Raises:
         ConfigError: As for :func:`read_bytes`, or the text is not UTF-8.
     """
-    return decoded(read_bytes(path, limit_bytes), path)
+    return decoded(read_bytes(path), path)
 
 
 def decoded(content: bytes, path: str | Path) -> str:

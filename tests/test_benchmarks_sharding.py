@@ -50,7 +50,7 @@ def test_a_draw_depends_on_its_number_and_seed_alone(tasks):
 
 def test_all_tables_can_be_drawn(tasks):
     task = tasks.draw_task(856, 128)
-    assert task.problem.model.tables == tasks.load_dlrm(tasks.MODEL).tables
+    assert task.problem.model.tables == tasks.load_model(tasks.MODEL).tables
     assert task.setting == (856, 128, "h100_sxm", "loose")
 
 

@@ -15,7 +15,7 @@ import yaml
 
 import dse as package
 from dse.cli._app import app
-from dse.model import ModelRecipe, compose_model, load_dlrm, read_table_list
+from dse.model import ModelRecipe, compose_model, load_model, read_table_list
 from dse.search.space import load_space
 from tests.cli.running import answer, dse
 from tests.conftest import ROOT
@@ -110,7 +110,7 @@ def test_the_tables_of_criteo_are_those_of_the_built_in_model(tmp_path):
     recipe = ModelRecipe("criteo", 13, (512, 256, 128), (1024, 1024, 512, 256, 1), dim=128)
     path = tmp_path / "criteo.yaml"
     path.write_text(compose_model(listed, recipe))
-    mine, built_in = load_dlrm(str(path)).tables, load_dlrm("dlrm_dcnv2").tables
+    mine, built_in = load_model(str(path)).tables, load_model("dlrm_dcnv2").tables
     assert len(mine) == 26
     for one, other in zip(mine, built_in, strict=True):
         assert (one.name, one.rows, one.dim) == (other.name, other.rows, other.dim)

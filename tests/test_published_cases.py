@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dse.model import load_dlrm
+from dse.model import load_model
 from dse.sharding import ShardingType
 from dse.workload import find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmProblem, PlanScorer
@@ -195,7 +195,7 @@ def test_rounds_that_copy_small_tables(published):
 
 
 def test_a_plan_that_does_not_fit_is_left_for_the_solvers(published):
-    model = load_dlrm("dle_criteo_t0_xl")
+    model = load_model("dle_criteo_t0_xl")
     software = find_program(DLRM_PROGRAMS, "deeplearningexamples").software
     cluster = published.cluster_of(row(gpu="A100-SXM-40GB", gpus=16, nodes=2))
     scorer = PlanScorer(DlrmProblem(model, cluster, 65536, model.precision, software))

@@ -8,17 +8,14 @@ from dse.calibration._embedding import fit_embedding
 from dse.calibration._experts import fit_exchange, fit_experts
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
 from dse.calibration._machine import MachineCalibration, fit_machine
-from dse.calibration._network import NETWORK_OPS, fit_network
+from dse.calibration._network import fit_network
 from dse.calibration._origin import FitOrigin
-from dse.calibration._smooth import SmoothPoints, fit_smooth
 from dse.calibration._write import write_machine
 
 __all__ = [
-    "NETWORK_OPS",
     "FitOrigin",
     "GemmSplit",
     "MachineCalibration",
-    "SmoothPoints",
     "check_one_domain",
     "fit_attention",
     "fit_collectives",
@@ -28,7 +25,6 @@ __all__ = [
     "fit_gemm",
     "fit_machine",
     "fit_network",
-    "fit_smooth",
     "held_out_sizes",
     "split_gemm",
     "write_machine",

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 #: Share of the (heads, kv_heads, dim) triples that is held out: a model is known or not at all.
 _HELD_OUT_SHARE = 0.25
 
+#: Chooses the held-out ones.
+_SEED = 0
+
 #: Fewest triples: with fewer, that share would be none at all.
 _MIN_TRIPLES = 4
 
@@ -44,7 +47,6 @@ def fit_attention(
     samples: AttentionSamples,
     precision: Precision,
     origin: FitOrigin,
-    seed: int = 0,
 ) -> KernelCalibration:
     """Fits what each physical term of causal forward attention weighs on a device.
 
@@ -55,14 +57,13 @@ def fit_attention(
         samples: Measurements.
         precision: Arithmetic that was measured.
         origin: Where they come from.
-        seed: Chooses the heads that are held out.
 
     Raises:
         CalibrationError: Too few points or heads, or times that cannot be seconds.
     """
     sizes = {name: getattr(samples, name).astype(np.float64) for name in ATTENTION_SIZES}
     check_units(samples, attention_reference_s(device, sizes, precision, causal=True))
-    unseen = _held_out(sizes, seed)
+    unseen = _held_out(sizes)
     seen = {name: size[~unseen] for name, size in sizes.items()}
     left_out = {name: size[unseen] for name, size in sizes.items()}
     checked = _fit(device, seen, samples.time_s[~unseen], precision, origin)
@@ -73,7 +74,7 @@ def fit_attention(
     measured_s = samples.time_s[unseen]
     rule = (
         f"a quarter of the (heads, kv_heads, dim) triples ({int(unseen.sum())} of {len(unseen)} "
-        f"points), seed {seed}"
+        f"points), seed {_SEED}"
     )
     return replace(
         _fit(device, sizes, samples.time_s, precision, origin),
@@ -82,7 +83,7 @@ def fit_attention(
     )
 
 
-def _held_out(sizes: dict[str, NDArray[np.float64]], seed: int) -> NDArray[np.bool_]:
+def _held_out(sizes: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
     # Sorted, so that the split does not depend on the order of the file.
     triples, group = np.unique(
         np.stack([sizes["heads"], sizes["kv_heads"], sizes["dim"]], axis=1),
@@ -94,7 +95,7 @@ def _held_out(sizes: dict[str, NDArray[np.float64]], seed: int) -> NDArray[np.bo
             f"attention: {len(triples)} different (heads, kv_heads, dim), at least {_MIN_TRIPLES} "
             "are needed to fit on some and check on others; measure more"
         )
-    order = np.random.default_rng(seed).permutation(len(triples))
+    order = np.random.default_rng(_SEED).permutation(len(triples))
     left_out = np.zeros(len(triples), dtype=bool)
     left_out[order[: int(len(triples) * _HELD_OUT_SHARE)]] = True
     return np.asarray(left_out[group.ravel()])

@@ -15,7 +15,7 @@ from dse._reading import shown_path
 from dse.cli import files, job, machine, study, trace
 from dse.cli._errors import UsageError, usage_problem
 from dse.cli._exit import ExitCode
-from dse.cli._help import SETTINGS, Command, Group, examples
+from dse.cli._help import SETTINGS, Group, add_command, examples
 from dse.cli._streams import accept_any_encoding
 from dse.errors import DseError
 
@@ -100,8 +100,8 @@ def _global_options(
 
 
 def _add(group: str, name: str, command: Callable[..., None], *lines: str) -> None:
-    """Adds a command to a group of the help, with examples."""
-    app.command(name, cls=Command, rich_help_panel=group, epilog=examples(*lines))(command)
+    """Adds a command to a group of the help."""
+    add_command(app, name, command, *lines, rich_help_panel=group)
 
 
 _JOB = "--platform h100_sxm --world-size 8 --global-batch-size 65536"

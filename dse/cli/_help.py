@@ -1,11 +1,15 @@
-"""Help of the commands: options and commands in groups, and examples."""
+"""Commands with their help: options and commands in groups, and examples."""
 
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from typer import Typer
 from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Begins paragraphs whose lines stay as they are.
 _KEEP = "\b"
@@ -93,6 +97,37 @@ class Command(_Sections, TyperCommand):
 
 class Group(_Sections, TyperGroup):
     """Commands whose help has them in groups."""
+
+
+def command_group(text: str, *lines: str) -> Typer:
+    """Returns commands under one name.
+
+    Args:
+        text: What they do.
+        lines: Examples.
+    """
+    return Typer(
+        cls=Group,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help=text,
+        epilog=examples(*lines),
+    )
+
+
+def add_command(
+    app: Typer, name: str, command: Callable[..., None], *lines: str, **settings: Any
+) -> None:
+    """Adds a command.
+
+    Args:
+        app: Where to.
+        name: Its name.
+        command: Reads its options and does it.
+        lines: Examples.
+        settings: Further settings of Typer.
+    """
+    app.command(name, cls=Command, epilog=examples(*lines), **settings)(command)
 
 
 def _write_sections(sections: dict[str, list[tuple[str, str]]], formatter: Any) -> None:

@@ -29,7 +29,7 @@ from dse.config._fields import (
     UsdPerHour,
     WholeNumber,
 )
-from dse.config._json_schema import Examples, field_descriptions, json_schema
+from dse.config._json_schema import Examples, json_schema
 from dse.config._load import (
     DocumentSource,
     check_data,
@@ -48,7 +48,6 @@ from dse.config._override import (
     relative_factor,
 )
 from dse.config._quantities import (
-    UnitKind,
     exact_quantity,
     format_quantity,
     parse_count,
@@ -57,6 +56,7 @@ from dse.config._quantities import (
     parse_rental_price,
     readable_quantity,
 )
+from dse.config._units import UnitKind
 
 __all__ = [
     "MAX_COUNT",
@@ -88,7 +88,6 @@ __all__ = [
     "checked_record",
     "display_path",
     "exact_quantity",
-    "field_descriptions",
     "find_document",
     "format_quantity",
     "json_schema",

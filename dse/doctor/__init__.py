@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from dse.doctor._findings import Finding, Status, Topic
 from dse.doctor._machine import Devices, System, machine_findings
-from dse.doctor._packages import OPTIONAL, package_findings
+from dse.doctor._packages import package_findings
 from dse.doctor._platforms import is_of, platform_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "OPTIONAL",
     "Devices",
     "Finding",
     "Status",
@@ -25,8 +24,6 @@ __all__ = [
     "Topic",
     "examine",
     "is_of",
-    "machine_findings",
-    "package_findings",
     "platform_findings",
 ]
 

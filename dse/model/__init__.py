@@ -7,14 +7,12 @@ files of both are loaded here.
 from __future__ import annotations
 
 from dse.model._common import Operator, OperatorKind, Optimizer
-from dse.model._load import ModelFile, find_model, list_models, load_dlrm, load_model
+from dse.model._load import ModelFile, find_model, list_models, load_model
 from dse.model.dlrm import (
     LENGTH_SPREAD,
     META_2021,
     META_2022,
     STATISTICS,
-    TABLE_COLUMNS,
-    Amount,
     DataType,
     DenseOperators,
     DlrmModel,
@@ -66,9 +64,7 @@ __all__ = [
     "META_2021",
     "META_2022",
     "STATISTICS",
-    "TABLE_COLUMNS",
     "Activation",
-    "Amount",
     "AttentionKind",
     "DataType",
     "DenseOperators",
@@ -113,7 +109,6 @@ __all__ = [
     "interaction_width",
     "length_moment",
     "list_models",
-    "load_dlrm",
     "load_model",
     "model_flops",
     "read_table_list",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import ConfigDict, Field, RootModel
 
 from dse.config import DocumentKind, find_document, list_documents, load_document, name_hint
-from dse.errors import ConfigError, UnknownNameError
+from dse.errors import UnknownNameError
 from dse.model.dlrm import ModelDocument
 from dse.model.transformer import TransformerDocument, TransformerModel
 
@@ -71,21 +71,6 @@ def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
     return load_document(find_model(str(name_or_path)), ModelFile).to_model()
-
-
-def load_dlrm(name_or_path: str) -> DlrmModel:
-    """Loads a recommendation model.
-
-    Raises:
-        ConfigError: As for :func:`load_model`, or the model is a transformer.
-    """
-    model = load_model(name_or_path)
-    if isinstance(model, TransformerModel):
-        raise ConfigError(
-            f"`{model.name}` is a transformer, which has no embedding tables to shard; "
-            f"`dse predict {name_or_path}` predicts one"
-        )
-    return model
 
 
 def list_models() -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def trial_table(
         names: Outer parameters in the order of their columns.
         kind: What kind of workload the study is of.
     """
-    rows = [_row(record, names) for record in records]
+    rows = [_row(record) for record in records]
     return {name: [row.get(name) for row in rows] for name in _columns(names, kind)}
 
 
@@ -112,7 +112,7 @@ def _columns(names: Sequence[str], kind: str) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def _row(record: TrialRecord, names: Sequence[str]) -> dict[str, object]:
+def _row(record: TrialRecord) -> dict[str, object]:
     row: dict[str, object] = {
         "number": record.number,
         "status": record.status.value,

@@ -112,7 +112,7 @@ def _describe_table(
     table = request.tables[table_index]
     remedies = [
         *_other_types(table_index, request, smallest),
-        *_uvm(table_index, request, smallest),
+        *_uvm(table_index, request),
         *_more_ranks(table_index, request, memory_at),
         *_dropped(table_index, request),
     ]
@@ -142,7 +142,7 @@ def _other_types(table_index: int, request: PlanningRequest, smallest: _Smallest
                 yield f"{kind.value} ({shards}{format_size(found.size_bytes)} a rank)"
 
 
-def _uvm(table_index: int, request: PlanningRequest, smallest: _Smallest) -> Iterator[str]:
+def _uvm(table_index: int, request: PlanningRequest) -> Iterator[str]:
     """Yields the first kernel for rows in host memory that helps, unless one is allowed."""
     used = {way.placement.compute_kernel for way in _ways(table_index, request)}
     for kernel in _UVM:

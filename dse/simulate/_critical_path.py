@@ -48,10 +48,6 @@ class CriticalPath:
         """Returns what tasks of one kind contribute, in seconds."""
         return float(self.seconds[self.kinds == kind].sum())
 
-    def share_of(self, kind: TaskKind) -> float:
-        """Returns the part of tasks of one kind as a fraction of the whole; 0 if that is 0."""
-        return self.seconds_of(kind) / self.length_s if self.length_s else 0.0
-
 
 def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> CriticalPath:
     """Follows from the end what each task waited for last.

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         match_collectives,
     )
     from dse.trace.read import (
-        MAX_UNPACKED_BYTES,
         Category,
         CollectiveInfo,
         ExecutionTrace,
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPUTING",
-    "MAX_UNPACKED_BYTES",
     "Category",
     "CollectiveInfo",
     "CollectiveSummary",

@@ -19,7 +19,7 @@ from dse.calibration.microbench import (
 from dse.errors import CalibrationError
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, inside_time_s
-from dse.machine.kernels import gemm_time_s, host_copy_time_s, streaming_reference_s
+from dse.machine.kernels import gemm_estimate, host_copy_time_s, streaming_reference_s
 
 MACHINE = MachineInfo(
     device="cpu",
@@ -107,7 +107,7 @@ def test_products_in_eight_bits_have_a_rate_and_a_fit_of_their_own(tmp_path):
     assert again.peak.fp8_flops_per_s == pytest.approx(peak.fp8_flops_per_s, rel=1e-3)
     sizes = np.array([1024.0])
     times = [
-        float(gemm_time_s(again, sizes, sizes, sizes, precision)[0])
+        float(gemm_estimate(again, sizes, sizes, sizes, precision).time_s[0])
         for precision in (Precision.FP8, Precision.FP32)
     ]
     assert times[0] == pytest.approx(times[1] / 2, rel=0.15)

@@ -16,7 +16,6 @@ from dse.model import (
     generate_tables,
     interaction_width,
     list_models,
-    load_dlrm,
     load_model,
 )
 
@@ -124,7 +123,7 @@ EMBEDDING_GIB = {
 
 @pytest.mark.parametrize("name", [name for name in list_models() if name.startswith("dlrm")])
 def test_shipped_models(name):
-    model = load_dlrm(name)
+    model = load_model(name)
     assert model.name == name
     assert model.source
     assert len({table.name for table in model.tables}) == len(model.tables)

@@ -42,8 +42,8 @@ def test_the_longer_branch_is_critical():
     assert path.seconds.tolist() == [1.0, 5.0, 3.0]
     assert path.length_s == 9.0
     assert path.seconds_of(TaskKind.COPY) == 5.0
-    assert path.share_of(TaskKind.COMPUTE) == pytest.approx(1 / 3)
-    assert path.share_of(TaskKind.COLLECTIVE) == 0.0
+    assert path.seconds_of(TaskKind.COMPUTE) == pytest.approx(path.length_s / 3)
+    assert path.seconds_of(TaskKind.COLLECTIVE) == 0.0
 
 
 def test_another_end_has_another_path():
@@ -111,7 +111,7 @@ def test_an_empty_graph_has_an_empty_path():
     timeline = simulate(GraphBuilder().build())
     path = critical_path(timeline)
     assert path.tasks.tolist() == []
-    assert path.length_s == path.share_of(TaskKind.COMPUTE) == 0.0
+    assert path.length_s == path.seconds_of(TaskKind.COMPUTE) == 0.0
 
 
 @pytest.mark.parametrize("ends", [[], [5], [-1]])

@@ -13,19 +13,14 @@ from dse.calibration.measurements._columns import ColumnOptions
 from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
     COLLECTIVE_OPS,
-    DATA_TYPES,
-    EMBEDDING_OPS,
     GEMM_PRECISIONS,
-    SIZE_UNITS,
-    TIME_UNITS,
     collective_of,
     value_bytes_of,
 )
-from dse.calibration.measurements._read import (
+from dse.calibration.measurements._read_collectives import read_collective, read_exchange
+from dse.calibration.measurements._read_kernels import (
     read_attention,
-    read_collective,
     read_embedding,
-    read_exchange,
     read_experts,
     read_gemm,
 )
@@ -43,11 +38,7 @@ from dse.calibration.measurements._units import check_units
 
 __all__ = [
     "COLLECTIVE_OPS",
-    "DATA_TYPES",
-    "EMBEDDING_OPS",
     "GEMM_PRECISIONS",
-    "SIZE_UNITS",
-    "TIME_UNITS",
     "AttentionSamples",
     "CollectiveSamples",
     "ColumnOptions",

@@ -59,13 +59,11 @@ class Checker:
         safe = np.where((numbers >= least) & (numbers <= _MAX_WHOLE), numbers, least)
         return safe.astype(np.int64)
 
-    def positive(self, column: str, advice: str = "") -> NDArray[np.float64]:
+    def positive(self, column: str) -> NDArray[np.float64]:
         """Returns numbers above zero of a size that is measured in any unit."""
         numbers, bad = self._numbers(column)
         zero = "zero or negative"
-        bad = bad | self.refuse(
-            column, ~bad & (numbers <= 0), zero, f"more than 0 is expected{advice}"
-        )
+        bad = bad | self.refuse(column, ~bad & (numbers <= 0), zero, "more than 0 is expected")
         least, most = _MEASURED
         inside = (numbers >= least) & (numbers <= most)
         self.refuse(

@@ -10,11 +10,10 @@ Subpackages: :mod:`~dse.calibration.microbench.plan`,
 from __future__ import annotations
 
 from dse.calibration.microbench._machine import (
-    available_cores,
     describe_machine,
     keep_freed_memory,
 )
-from dse.calibration.microbench._measurer import Measurer, TorchMeasurer, torch_measurer
+from dse.calibration.microbench._measurer import torch_measurer
 from dse.calibration.microbench._session import Progress, run_session
 from dse.calibration.microbench.log import SessionResult, read_session
 from dse.calibration.microbench.plan import (
@@ -41,12 +40,9 @@ __all__ = [
     "MachineInfo",
     "MeasureSettings",
     "MeasurementPlan",
-    "Measurer",
     "Progress",
     "Purpose",
     "SessionResult",
-    "TorchMeasurer",
-    "available_cores",
     "default_local_ranks",
     "default_threads",
     "describe_machine",

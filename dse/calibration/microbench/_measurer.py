@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dse._torch import load_torch
 from dse.calibration.microbench._machine import keep_freed_memory
 from dse.calibration.microbench.operators._operands import ColdCaches, point_kernel
-from dse.calibration.microbench.ranks._collectives import LocalRanks, collective_ranks
+from dse.calibration.microbench.ranks._collectives import collective_ranks
 from dse.calibration.microbench.ranks._concurrent import concurrent_ranks
 from dse.calibration.microbench.timing._host import measure_host
 from dse.calibration.microbench.timing._timers import (
@@ -105,17 +105,13 @@ class TorchMeasurer:
         if self._busy is not None:
             self._busy.release()
         with collective_ranks(plan.collectives_backend, ranks, plan.threads) as group:
-            yield lambda point: _measure_in(group, point, self._settings)
+            yield lambda point: group.measure(point, self._settings)
 
     def host(self) -> HostMeasurement:
         """Measures the host overheads."""
         if self._busy is not None:
             return self._busy.host(self._settings)
         return measure_host(self._plan.device, self._settings)
-
-
-def _measure_in(group: LocalRanks, point: CollectivePoint, settings: MeasureSettings) -> Sample:
-    return group.measure(point, settings)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from dse.machine.collectives._estimate import (
 from dse.machine.collectives._expected import (
     CollectiveTable,
     ExpectedCollective,
-    TimeSource,
     expected_collective,
 )
 from dse.machine.collectives._groups import CollectiveOp, Group
@@ -21,7 +20,7 @@ from dse.machine.collectives._inside import (
     volume,
 )
 from dse.machine.collectives._measured import curves_in_use, measured_by
-from dse.machine.collectives._network_models import model_of_kind, network_calibration
+from dse.machine.collectives._network_models import model_of_kind
 from dse.machine.collectives._switches import nccl_protocols
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "CollectiveTable",
     "ExpectedCollective",
     "Group",
-    "TimeSource",
     "all_to_all_v_time_s",
     "collective_estimate",
     "collective_time_s",
@@ -41,6 +39,5 @@ __all__ = [
     "measured_by",
     "model_of_kind",
     "nccl_protocols",
-    "network_calibration",
     "volume",
 ]

@@ -31,7 +31,7 @@ from dse.machine.kernels._experts import (
     grouped_gemm_estimate,
     places_visited,
 )
-from dse.machine.kernels._gemm import gemm_curve_features, gemm_estimate, gemm_time_s
+from dse.machine.kernels._gemm import gemm_curve_features, gemm_estimate
 from dse.machine.kernels._gemm_features import (
     GEMM_FEATURES,
     GEMM_OFFSET_FEATURE,
@@ -43,10 +43,8 @@ from dse.machine.kernels._memory import (
     elementwise_time_s,
     host_copy_estimate,
     host_copy_time_s,
-    streaming_efficiency,
 )
 from dse.machine.kernels._sequence_attention import (
-    SEQUENCE_ATTENTION_SIZES,
     sequence_attention_estimate,
 )
 from dse.machine.kernels._streaming import (
@@ -97,7 +95,6 @@ __all__ = [
     "HOST_COPY_EFFICIENCY",
     "HOST_ROWS_SPREAD",
     "LOOKUP_LAUNCHES",
-    "SEQUENCE_ATTENTION_SIZES",
     "STREAMING_OPERATORS",
     "UPDATE_LAUNCHES",
     "EmbeddingKernels",
@@ -127,7 +124,6 @@ __all__ = [
     "gemm_estimate",
     "gemm_features",
     "gemm_reference_s",
-    "gemm_time_s",
     "grouped_gemm_estimate",
     "host_copy_estimate",
     "host_copy_time_s",
@@ -136,7 +132,6 @@ __all__ = [
     "host_rows_work",
     "places_visited",
     "sequence_attention_estimate",
-    "streaming_efficiency",
     "streaming_estimate",
     "streaming_reference_s",
     "streaming_work",

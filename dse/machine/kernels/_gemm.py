@@ -57,18 +57,6 @@ _OPERAND_EFFICIENCY = 0.85
 _ANALYTICAL_SPREAD = {"gpu": 0.2, "cpu": 1.0}
 
 
-def gemm_time_s(
-    device: DeviceSpec,
-    m: ArrayLike,
-    n: ArrayLike,
-    k: ArrayLike,
-    precision: Precision,
-    batch: ArrayLike = 1,
-) -> NDArray[np.float64]:
-    """Returns the expected duration of products; see :func:`gemm_estimate`."""
-    return gemm_estimate(device, m, n, k, precision, batch).time_s
-
-
 def gemm_estimate(
     device: DeviceSpec,
     m: ArrayLike,

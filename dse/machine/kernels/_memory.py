@@ -77,19 +77,6 @@ def streaming_s(device: DeviceSpec, traffic_bytes: ArrayLike) -> NDArray[np.floa
     return np.asarray(latency_s * ratio / -np.expm1(-ratio))
 
 
-def streaming_efficiency(device: DeviceSpec, traffic_bytes: ArrayLike) -> NDArray[np.float64]:
-    """Returns the share of the memory bandwidth that a stream reaches, without the launch floor.
-
-    Streams that the cache serves in part may exceed 1.
-
-    Args:
-        device: The device.
-        traffic_bytes: Bytes read plus bytes written, any shape.
-    """
-    traffic = np.asarray(traffic_bytes, dtype=np.float64)
-    return traffic / (device.memory_bandwidth_bytes_per_s * streaming_s(device, traffic))
-
-
 def elementwise_time_s(device: DeviceSpec, traffic_bytes: ArrayLike) -> NDArray[np.float64]:
     """Returns the duration of a streaming kernel.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dse.machine.platforms._calibration_file import (
     CalibrationFile,
-    calibrations_from_text,
     read_calibrations,
     write_calibrations,
 )
@@ -54,7 +53,6 @@ __all__ = [
     "PlatformFact",
     "builtin_calibrations",
     "by_formulas",
-    "calibrations_from_text",
     "derive_platform",
     "fitted_families",
     "list_platforms",

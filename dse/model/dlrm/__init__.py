@@ -33,7 +33,7 @@ from dse.model.dlrm._statistics import (
     TableStatistics,
     generate_tables,
 )
-from dse.model.dlrm._table_list import TABLE_COLUMNS, TableEntry, TableList, read_table_list
+from dse.model.dlrm._table_list import TableEntry, TableList, read_table_list
 from dse.model.dlrm._traced import Amount, TracedDense, TracedOperator
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "META_2021",
     "META_2022",
     "STATISTICS",
-    "TABLE_COLUMNS",
     "Amount",
     "DataType",
     "DenseOperators",

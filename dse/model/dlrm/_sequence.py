@@ -75,7 +75,7 @@ def sequence_block(model: DlrmModel, samples: int, value_bytes: int, ranks: int)
             _layer(layers, f"sequence.{number}", sequence, sizes)
             for number in range(sequence.layers)
         ),
-        _chosen(layers, sequence, samples, length),
+        _chosen(layers, sequence, length),
     ]
     every = chain(*blocks)
     return replace(every, kept_values=round(every.kept_values * length))
@@ -172,7 +172,7 @@ def _layer(
     )
 
 
-def _chosen(layers: Layers, sequence: SequenceLayers, samples: int, length: float) -> Block:
+def _chosen(layers: Layers, sequence: SequenceLayers, length: float) -> Block:
     """The positions whose outputs go on, normalised; the others have no gradient."""
     share = min(1.0, sequence.predictions / length)
     taken = 4 * share * sequence.hidden

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
     from dse.search.revise._overrides import StudyMachines
-    from dse.search.space import SearchSpace
     from dse.workload import Configuration, ParameterValue, Prediction
 
 #: Path of the batch, which is no figure of a platform.
@@ -88,7 +87,6 @@ def sensitivity(
     changes: Sequence[SensitivityInput] = SENSITIVITY_INPUTS,
     *,
     step: float = 0.1,
-    space: SearchSpace | None = None,
 ) -> tuple[SensitivityBar, ...]:
     """Predicts a candidate of a study again with one input lower and higher, its plan kept.
 
@@ -97,7 +95,6 @@ def sensitivity(
         number: Number of the candidate.
         changes: Inputs, each moved alone.
         step: Relative change, between 0 and 1.
-        space: The search space, where it was made in Python and is in no file.
 
     Returns:
         One bar an input, in the order of `changes`. Inputs that the candidate does not have (a
@@ -110,7 +107,7 @@ def sensitivity(
     if not 0 < step < 1:
         raise ConfigError(f"step {step}; expected a share between 0 and 1, such as 0.1")
     record = _record(result, number)
-    machines = study_machines(result, space)
+    machines = study_machines(result)
     context = study_context(result, machines)
     bars = []
     for change in changes:

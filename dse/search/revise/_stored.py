@@ -45,18 +45,12 @@ def study_context(study: StudyResult, machines: StudyMachines) -> WorkloadContex
     return WorkloadContext(machines.space, study.seed, stored_workload(study), machines.platforms)
 
 
-def study_evaluator(
-    study: StudyResult, space: SearchSpace | None = None
-) -> ConfigurationEvaluator:
+def study_evaluator(study: StudyResult) -> ConfigurationEvaluator:
     """Returns the evaluator of a study's configurations, made from the inputs that it keeps.
-
-    Args:
-        study: The study.
-        space: Its search space, where that was made in Python and is in no file.
 
     Raises:
         ConfigError: The study is of a captured trace, its search space is in no file, or a file
             is damaged.
         StudyError: A file is missing, or another cost model answered.
     """
-    return study_context(study, study_machines(study, space)).make_evaluator()
+    return study_context(study, study_machines(study)).make_evaluator()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.trace.graph._step import marked_steps, traced_step
+from dse.trace.graph._step import marked_steps
 from dse.trace.graph._trace_graph import trace_graph
 
-__all__ = ["marked_steps", "trace_graph", "traced_step"]
+__all__ = ["marked_steps", "trace_graph"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfile:
+def merge_profiles(profiles: Sequence[HostProfile]) -> HostProfile:
     """Returns the profile of all occurrences together: means are weighted by counts.
 
     The spread combines that within each profile and that of their means. A profile merged with
@@ -28,7 +28,6 @@ def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfi
 
     Args:
         profiles: At least one.
-        name: Name of the result; the names joined by `+` if empty.
 
     Raises:
         ConfigError: No profile was given.
@@ -56,7 +55,7 @@ def merge_profiles(profiles: Sequence[HostProfile], name: str = "") -> HostProfi
         for launch in profile.launches:
             functions.setdefault(launch.function, []).append(launch.duration)
     return HostProfile(
-        name or "+".join(_unique(profile.name for profile in profiles)),
+        "+".join(_unique(profile.name for profile in profiles)),
         merged_source,
         shared,
         tuple(_operator(key, operators[key]) for key in sorted(operators)),

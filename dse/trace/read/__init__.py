@@ -8,7 +8,6 @@ from dse.trace.read._execution_trace import (
     TensorReferences,
     read_execution_trace,
 )
-from dse.trace.read._files import MAX_UNPACKED_BYTES
 from dse.trace.read._kineto import read_kineto
 from dse.trace.read._nodes import NodeArguments
 from dse.trace.read._rank_trace import (
@@ -27,7 +26,6 @@ from dse.trace.read._rank_trace import (
 __all__ = [
     "CALLS",
     "DEVICE_WORK",
-    "MAX_UNPACKED_BYTES",
     "Category",
     "CollectiveInfo",
     "ExecutionTrace",

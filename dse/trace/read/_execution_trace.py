@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.trace.read._files import MAX_UNPACKED_BYTES, NOT_EXECUTION_TRACES, documents
+from dse.trace.read._files import NOT_EXECUTION_TRACES, documents
 from dse.trace.read._json import decode
 from dse.trace.read._node_columns import NodeColumns
 from dse.trace.read._nodes import EtDocument
@@ -126,16 +126,12 @@ class ExecutionTrace:
 
 
 def read_execution_trace(
-    path: str | Path,
-    *,
-    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
-    arguments: bool = False,
+    path: str | Path, *, arguments: bool = False
 ) -> tuple[ExecutionTrace, ...]:
     """Reads the execution traces of one run, one per rank; file names give the ranks.
 
     Args:
         path: A `.json` or `.json.gz` file, a `.tar.gz` archive of such files, or a folder.
-        max_unpacked_bytes: Limit on the unpacked bytes of one file.
         arguments: Whether to keep values, shapes, types and strides of all inputs and outputs; a
             replay needs them.
 
@@ -147,7 +143,7 @@ def read_execution_trace(
             truncated, or two files belong to the same rank.
     """
     read = []
-    for name, content in documents(path, max_unpacked_bytes, NOT_EXECUTION_TRACES):
+    for name, content in documents(path, NOT_EXECUTION_TRACES):
         document, notes = decode(content, EtDocument, name)
         _check(name, document)
         read.append(_trace(name, document, notes, keeps_arguments=arguments))

@@ -15,9 +15,6 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Limit on the unpacked bytes of one file or archive.
-MAX_UNPACKED_BYTES = MAX_TRACE_BYTES
-
 #: Beyond the first bytes, more than this ratio of unpacked to packed size is no trace: traces
 #: compress ten to fifty times, zip bombs a thousand times.
 _MAX_RATIO = 200
@@ -45,25 +42,19 @@ class _Readable(Protocol):
         """Reads up to a number of bytes."""
 
 
-def documents(
-    path: str | Path,
-    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
-    leave_out: tuple[str, ...] = (),
-) -> Iterator[tuple[str, bytearray]]:
+def documents(path: str | Path, leave_out: tuple[str, ...]) -> Iterator[tuple[str, bytearray]]:
     """Yields name and text of each trace, one at a time.
 
     Args:
         path: A JSON file, the same under gzip, a tar archive (under gzip or not) of such files,
             or a folder of any of them.
-        max_unpacked_bytes: Limit on the bytes that one file may unpack to; the environment
-            variable `DSE_MAX_FILE_BYTES` wins.
         leave_out: Endings of files in folders and archives that are skipped.
 
     Raises:
         ConfigError: The path does not exist or cannot be read, gzip data or an archive is damaged,
             an archive member or a link points outside, or the unpacked bytes exceed the limit.
     """
-    file, limit = Path(path), byte_limit(max_unpacked_bytes)
+    file, limit = Path(path), byte_limit(MAX_TRACE_BYTES)
     if not is_folder(file):
         yield from _of_file(file, limit, leave_out)
         return

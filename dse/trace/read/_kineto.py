@@ -11,7 +11,7 @@ from dse._reading import MAX_RANKS
 from dse.errors import ConfigError
 from dse.trace.read._assemble import Assembler, refuse_faults
 from dse.trace.read._columns import Columns
-from dse.trace.read._files import MAX_UNPACKED_BYTES, NOT_KINETO, documents
+from dse.trace.read._files import NOT_KINETO, documents
 from dse.trace.read._json import KinetoDocument, blocks, decode, plain
 from dse.trace.read._rank_trace import ProcessGroup
 from dse.trace.read._ranks import check_ranks, rank_from_name
@@ -62,14 +62,11 @@ class Header:
         )
 
 
-def read_kineto(
-    path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
-) -> tuple[RankTrace, ...]:
+def read_kineto(path: str | Path) -> tuple[RankTrace, ...]:
     """Reads the Kineto traces of one run, one per rank.
 
     Args:
         path: A `.json` or `.json.gz` file, a `.tar.gz` archive of such files, or a folder.
-        max_unpacked_bytes: Limit on the unpacked bytes of one file.
 
     Returns:
         The traces, sorted by rank.
@@ -80,7 +77,7 @@ def read_kineto(
             different runs.
     """
     read = []
-    for name, content in documents(path, max_unpacked_bytes, NOT_KINETO):
+    for name, content in documents(path, NOT_KINETO):
         read.append(_trace(name, content))
         del content
     return check_ranks(read)

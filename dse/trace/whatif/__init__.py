@@ -11,7 +11,6 @@ from __future__ import annotations
 from dse.trace.whatif._document import (
     WhatIfDocument,
     describe_optimizations,
-    optimization_names,
     optimization_options,
     parse_optimization,
     read_changes,
@@ -48,7 +47,6 @@ __all__ = [
     "captured_machine",
     "captured_step",
     "describe_optimizations",
-    "optimization_names",
     "optimization_options",
     "parse_optimization",
     "platform_with_device",

@@ -97,11 +97,6 @@ class WhatIfDocument(Document):
     steps: Annotated[list[AnyChange], Field(min_length=1, max_length=1000)]
 
 
-def optimization_names() -> tuple[str, ...]:
-    """Returns the names of all optimizations."""
-    return tuple(OPTIMIZATIONS)
-
-
 def read_changes(path: str | Path) -> tuple[Change, ...]:
     """Reads the changes of a YAML file.
 

@@ -136,9 +136,7 @@ def predicting_platform(
     )
 
 
-def max_ranks(
-    options: ValidateOptions, machine: MachineInfo, platform: Platform | None, mode: ValidationMode
-) -> int:
+def max_ranks(options: ValidateOptions, machine: MachineInfo, platform: Platform | None) -> int:
     """Returns the most ranks of a run."""
     if options.ranks is not None:
         return options.ranks

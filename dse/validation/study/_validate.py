@@ -84,12 +84,12 @@ def validate_study(
         workload,
         trainer,
         mode,
-        max_ranks(options, machine, platform, mode),
+        max_ranks(options, machine, platform),
         float(machine.memory_bytes),
         machine.device,
         platform,
     )
-    kept, left_out = _of_one_platform(records, mode, platform)
+    kept, left_out = _of_one_platform(records, platform)
     chosen = choose(kept, options.top, options.random, options.seed, runner.key)
     left_out += chosen.left_out
     if not chosen.runs:
@@ -169,7 +169,7 @@ def _trainer(
 
 
 def _of_one_platform(
-    records: Sequence[TrialRecord], mode: ValidationMode, platform: Platform | None
+    records: Sequence[TrialRecord], platform: Platform | None
 ) -> tuple[list[TrialRecord], tuple[tuple[int, str], ...]]:
     """Keeps the trials on the platform of the best one, if candidates run unchanged."""
     if platform is not None:

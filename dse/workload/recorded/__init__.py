@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dse.workload.recorded._changes import (
-    change_title,
     changes_document,
     machine_changes,
     optimizations,
 )
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import (
-    NO_OPTIMIZATION,
-    OPTIMIZATION_SEPARATOR,
     SAME_PLATFORM,
     RecordedParameters,
     is_step_file,
@@ -19,13 +16,10 @@ from dse.workload.recorded._parameters import (
 from dse.workload.recorded._workload import RecordedWorkload
 
 __all__ = [
-    "NO_OPTIMIZATION",
-    "OPTIMIZATION_SEPARATOR",
     "SAME_PLATFORM",
     "RecordedJob",
     "RecordedParameters",
     "RecordedWorkload",
-    "change_title",
     "changes_document",
     "is_step_file",
     "machine_changes",

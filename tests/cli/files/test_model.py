@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dse.indices import Zipf
-from dse.model import InteractionKind, load_dlrm, load_model
+from dse.model import InteractionKind, load_model
 from tests.cli.running import answer, dse
 
 TABLES = "name,num_embeddings,embedding_dim,pooling_factor,team\na,1000,32,2,x\nb,500,32,1,y\n"
@@ -47,7 +47,7 @@ def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
     asked = ("model", "from-torchrec", f"{maker}:make", "--out", out)
     attention = ("--sequence", "{layers: 1, hidden: 16, heads: 1, head_dim: 16}")
     assert answer(*asked, *attention, "--plot", plot)["tables"] == 2
-    user, item = load_dlrm(str(out)).tables
+    user, item = load_model(str(out)).tables
     assert (user.pooling_factors, item.pooled) == ((2.0,), False)
     assert ">user<" in plot.read_text()
     for wrong in (f"{maker}:absent", f"{maker}:broken", f"{tmp_path / 'no.py'}:make"):
@@ -79,7 +79,7 @@ def test_a_model_from_a_csv_can_be_predicted(tables, tmp_path):
     assert "columns that are not used: team" in done.stderr
     assert "all rows equally popular" in done.stderr
     assert "interaction: dot" in done.stderr
-    model = load_dlrm(str(out))
+    model = load_model(str(out))
     assert model.name == "mine"
     assert model.bottom_mlp == (512, 256, 32)
     predicted = answer(
@@ -99,7 +99,7 @@ def test_every_option_reaches_the_model(tables, tmp_path):
         *("--global-batch-size", 256),
     )
     assert done.returncode == 0, done.stderr
-    model = load_dlrm(str(out))
+    model = load_model(str(out))
     assert (model.name, model.dense_features) == ("other", 7)
     assert (model.bottom_mlp, model.top_mlp) == ((64, 16), (8, 1))
     assert model.interaction.kind is InteractionKind.DCNV2_LOW_RANK
@@ -118,7 +118,7 @@ def test_an_existing_model_is_not_replaced_by_accident(tables, tmp_path):
     assert "exists; choose another name, or pass --force" in done.stderr
     assert out.read_text() == "mine"
     assert dse("model", "from-csv", tables, "--out", out, "--force").returncode == 0
-    assert load_dlrm(str(out)).name == "mine"
+    assert load_model(str(out)).name == "mine"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dse.machine import Precision
 from dse.machine.kernels import (
     STREAMING_OPERATORS,
     elementwise_time_s,
-    gemm_time_s,
+    gemm_estimate,
     streaming_estimate,
     streaming_reference_s,
     streaming_work,
@@ -120,8 +120,8 @@ def test_the_dot_interaction_has_two_launches_and_runs_at_the_rate_of_its_values
 def test_a_cross_layer_is_two_products_and_an_elementwise_kernel():
     sizes = {"batch": 4096, "width": 1024, "rank": 128}
     by_hand = (
-        gemm_time_s(DEVICE, 4096, 128, 1024, Precision.BF16)
-        + gemm_time_s(DEVICE, 4096, 1024, 128, Precision.BF16)
+        gemm_estimate(DEVICE, 4096, 128, 1024, Precision.BF16).time_s
+        + gemm_estimate(DEVICE, 4096, 1024, 128, Precision.BF16).time_s
         + elementwise_time_s(DEVICE, 4 * 4096 * 1024 * 2)
     )
     estimate = streaming_estimate(DEVICE, "cross_layer", sizes, Precision.BF16)

@@ -7,7 +7,7 @@ import pytest
 
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
-from dse.machine.kernels import STREAMING_OPERATORS, gemm_time_s, streaming_estimate
+from dse.machine.kernels import STREAMING_OPERATORS, gemm_estimate, streaming_estimate
 from dse.machine.platforms import _kernel_times, load_platform
 
 #: Sizes of every operator of the contract.
@@ -67,11 +67,14 @@ def test_the_registry_reaches_every_streaming_operator(platform):
 
 def test_products_take_a_batch_and_a_precision(platform):
     device, shape = platform.device, SHAPES["gemm"]
-    assert platform.kernel_time("gemm", **shape) == gemm_time_s(
-        device, 128, 256, 512, Precision.FP16
+    assert (
+        platform.kernel_time("gemm", **shape)
+        == gemm_estimate(device, 128, 256, 512, Precision.FP16).time_s
     )
     batched = platform.kernel_time("gemm", **shape, batch=[1, 64], precision="tf32")
-    assert batched == pytest.approx(gemm_time_s(device, 128, 256, 512, Precision.TF32, [1, 64]))
+    assert batched == pytest.approx(
+        gemm_estimate(device, 128, 256, 512, Precision.TF32, [1, 64]).time_s
+    )
     long = {"batch": 8, "heads": 16, "queries": 4096, "keys": 4096, "dim": 64}
     half = platform.kernel_time("attention", **long)
     assert platform.kernel_time("attention", **long, precision=Precision.FP32) > half

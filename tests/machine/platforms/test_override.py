@@ -11,7 +11,7 @@ from dse.config import check_data
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp
-from dse.machine.kernels import gemm_time_s
+from dse.machine.kernels import gemm_estimate
 from dse.machine.platforms import (
     PlatformDocument,
     list_platforms,
@@ -272,17 +272,19 @@ def test_measured_products_move_with_their_reference(path):
     """What was learned of products jumps with the device's figures; under changes it is held."""
     rng = np.random.default_rng(0)
     m, n, k = (rng.integers(1, 8192, 60) for _ in range(3))
-    before = gemm_time_s(H100.device, m, n, k, Precision.BF16)
+    before = gemm_estimate(H100.device, m, n, k, Precision.BF16).time_s
     for factor in (1.1, 1.5, 2.0, 4.0):
         device = changed(f"{path}=*{factor}").device
         assert device.calibration("gemm", Precision.BF16) is not None
-        after = gemm_time_s(device, m, n, k, Precision.BF16)
+        after = gemm_estimate(device, m, n, k, Precision.BF16).time_s
         assert (after <= before * (1 + 1e-12)).all()
         assert (after >= before / factor * (1 - 1e-12)).all()
         before = after if factor == 1.1 else np.minimum(before, after)
     same = changed("memory=100GiB", H100).device
-    kept = gemm_time_s(same, m, n, k, Precision.BF16)
-    assert kept == pytest.approx(gemm_time_s(H100.device, m, n, k, Precision.BF16), rel=1e-12)
+    kept = gemm_estimate(same, m, n, k, Precision.BF16).time_s
+    assert kept == pytest.approx(
+        gemm_estimate(H100.device, m, n, k, Precision.BF16).time_s, rel=1e-12
+    )
 
 
 def test_every_built_in_platform_takes_every_change():

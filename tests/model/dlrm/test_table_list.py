@@ -25,7 +25,7 @@ from dse.model import (
     TableEntry,
     TableList,
     compose_model,
-    load_dlrm,
+    load_model,
     read_table_list,
 )
 
@@ -202,7 +202,7 @@ def test_a_model_of_a_list(read, tmp_path):
     )
     path = tmp_path / "mine.yaml"
     path.write_text(compose_model(listed, recipe))
-    model = load_dlrm(str(path))
+    model = load_model(str(path))
     tables = {table.name: table for table in model.tables}
     assert list(tables) == ["user", "item_0", "item_1", "shop"]
     assert [table.rows for table in model.tables] == [1000, 2000, 2000, 3000]

@@ -14,7 +14,6 @@ from dse.model import (
     TransformerFamily,
     TransformerModel,
     list_models,
-    load_dlrm,
     load_model,
 )
 
@@ -235,9 +234,3 @@ def test_every_shipped_transformer_loads():
         assert isinstance(model, TransformerModel)
         assert model.name == name
         assert model.source
-
-
-def test_a_transformer_cannot_be_sharded_by_tables():
-    with pytest.raises(ConfigError, match="no embedding tables to shard; `dse predict gpt_22b`"):
-        load_dlrm("gpt_22b")
-    assert load_dlrm("dlrm_tiny").tables

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dse.calibration.microbench.log._log import (
-    SCHEMA_VERSION,
     SessionLog,
     SessionResult,
     read_session,
 )
 
-__all__ = ["SCHEMA_VERSION", "SessionLog", "SessionResult", "read_session"]
+__all__ = ["SessionLog", "SessionResult", "read_session"]

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dse.calibration.microbench.operators._dense import KERNELS, KernelFactory, make_kernel
-from dse.calibration.microbench.operators._operands import ColdCaches, OtherTables, point_kernel
+from dse.calibration.microbench.operators._dense import make_kernel
 
 __all__ = [
-    "KERNELS",
-    "ColdCaches",
-    "KernelFactory",
-    "OtherTables",
     "make_kernel",
-    "point_kernel",
 ]

@@ -16,8 +16,6 @@ from dse.calibration.microbench.plan._operators import (
     OPERATORS,
     Axis,
     Limits,
-    OperatorSpec,
-    Work,
 )
 from dse.calibration.microbench.plan._points import (
     CollectiveMeasurement,
@@ -28,7 +26,6 @@ from dse.calibration.microbench.plan._points import (
     MachineInfo,
     Purpose,
     Sample,
-    Sizes,
     SkippedPoint,
     measured,
 )
@@ -48,12 +45,9 @@ __all__ = [
     "Limits",
     "MachineInfo",
     "MeasurementPlan",
-    "OperatorSpec",
     "Purpose",
     "Sample",
-    "Sizes",
     "SkippedPoint",
-    "Work",
     "default_local_ranks",
     "default_threads",
     "make_plan",

@@ -7,10 +7,7 @@ from dse.calibration.microbench.timing._timers import (
     CpuTimer,
     CudaTimer,
     MeasureSettings,
-    Timer,
     measure,
-    next_count,
-    repeat,
     summarise,
 )
 
@@ -18,10 +15,7 @@ __all__ = [
     "CpuTimer",
     "CudaTimer",
     "MeasureSettings",
-    "Timer",
     "measure",
     "measure_host",
-    "next_count",
-    "repeat",
     "summarise",
 ]

@@ -143,7 +143,6 @@ class CudaTimer:
     and contains the overheads of what follows its wait.
 
     Args:
-        device: Name of the torch device.
         torch: The torch module, or a stand-in.
     """
 
@@ -154,11 +153,11 @@ class CudaTimer:
     #: Longest time to spin, in seconds.
     _MAX_SPIN_S = 5e-3
 
-    def __init__(self, device: str = "cuda", torch: Any = None) -> None:
+    def __init__(self, torch: Any = None) -> None:
         self._torch = load_torch() if torch is None else torch
-        properties = self._torch.cuda.get_device_properties(device)
+        properties = self._torch.cuda.get_device_properties("cuda")
         self._flush = self._torch.empty(
-            2 * int(properties.L2_cache_size), dtype=self._torch.int8, device=device
+            2 * int(properties.L2_cache_size), dtype=self._torch.int8, device="cuda"
         )
 
     def sampler(self, call: Callable[[], object]) -> Callable[[], float]:

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dse.cli._options import (
-    DenseOptimizerName,
-    DensePrecisionName,
     ForceOption,
     JsonOption,
     SparseOptimizerName,
     TableTypeName,
     listed,
 )
-from dse.cli.files.model._shown import check_out, show_model
+from dse.cli.files.model._write import (
+    BatchOption,
+    DenseOptimizerOption,
+    DensePrecisionOption,
+    NameOption,
+    OutOption,
+    check_out,
+    write_model,
+)
 
 if TYPE_CHECKING:
     from dse.model import DlrmModel, Interaction, ModelRecipe, TableList
@@ -36,10 +42,8 @@ def from_csv_command(
             "data_type, alpha, ids, count.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
-    ] = "",
+    out: OutOption,
+    name: NameOption = "",
     dense_features: Annotated[
         int,
         typer.Option(
@@ -110,24 +114,15 @@ def from_csv_command(
             help="fp32, fp16, bf16, fp8 or int8, where not in the list.",
         ),
     ] = "fp32",
-    precision: Annotated[
-        DensePrecisionName,
-        typer.Option("--precision", metavar="TYPE", help="Arithmetic: fp32, tf32, fp16 or bf16."),
-    ] = "tf32",
-    dense_optimizer: Annotated[
-        DenseOptimizerName,
-        typer.Option("--dense-optimizer", metavar="RULE", help="sgd, adagrad or adam."),
-    ] = "sgd",
+    precision: DensePrecisionOption = "tf32",
+    dense_optimizer: DenseOptimizerOption = "sgd",
     sparse_optimizer: Annotated[
         SparseOptimizerName,
         typer.Option(
             "--sparse-optimizer", metavar="RULE", help="sgd, rowwise_adagrad, adagrad or adam."
         ),
     ] = "rowwise_adagrad",
-    global_batch_size: Annotated[
-        int,
-        typer.Option("--global-batch-size", metavar="N", min=1, help="Samples of one iteration."),
-    ] = 65536,
+    global_batch_size: BatchOption = 65536,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -136,8 +131,6 @@ def from_csv_command(
     Columns go by the usual names (rows: num_embeddings, hash_size; dim: embedding_dim; pooling:
     pooling_factor, hotness). The options give what the list does not contain.
     """
-    from dse._files import write_atomically
-    from dse._terminal import visible
     from dse.config import parse_document
     from dse.machine import Precision
     from dse.model import (
@@ -168,13 +161,8 @@ def from_csv_command(
         global_batch_size=global_batch_size,
     )
     text = compose_model(listed, recipe)
-    write_atomically(out, text)
     model = parse_document(text, ModelDocument, file=str(out)).to_model()
-    show_model(model, as_json=as_json)
-    for line in _notes(listed, recipe, model):
-        typer.echo(f"note: {visible(line)}", err=True)
-    if not as_json:
-        typer.echo(f"model: {out}")
+    write_model(out, text, model, _notes(listed, recipe, model), as_json=as_json)
 
 
 def _widths(text: str, option: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dse.cli._options import ForceOption, JsonOption
-from dse.cli.files.model._shown import check_out, show_model
+from dse.cli.files.model._write import BatchOption, NameOption, OutOption, check_out, write_model
 
 
 def from_hf_command(
@@ -16,10 +16,8 @@ def from_hf_command(
         Path,
         typer.Argument(metavar="CONFIG", help="`config.json` of a Hugging Face model."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
-    ] = "",
+    out: OutOption,
+    name: NameOption = "",
     sequence_length: Annotated[
         int | None,
         typer.Option(
@@ -29,10 +27,7 @@ def from_hf_command(
             help="Tokens of a sample; by default as many as the model takes.",
         ),
     ] = None,
-    global_batch_size: Annotated[
-        int,
-        typer.Option("--global-batch-size", metavar="N", min=1, help="Samples of one iteration."),
-    ] = 512,
+    global_batch_size: BatchOption = 512,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,7 +35,6 @@ def from_hf_command(
 
     Decoders such as Llama, Mistral, Mixtral, Qwen and Gemma, and BERT.
     """
-    from dse._files import write_atomically
     from dse.config import parse_document
     from dse.model import TransformerDocument, compose_transformer
 
@@ -51,8 +45,5 @@ def from_hf_command(
         sequence_length=sequence_length,
         global_batch_size=global_batch_size,
     )
-    write_atomically(out, text)
     model = parse_document(text, TransformerDocument, file=str(out)).to_model()
-    show_model(model, as_json=as_json)
-    if not as_json:
-        typer.echo(f"model: {out}")
+    write_model(out, text, model, as_json=as_json)

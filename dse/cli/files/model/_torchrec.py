@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dse.cli._options import (
-    DenseOptimizerName,
-    DensePrecisionName,
     ForceOption,
     JsonOption,
     SparseOptimizerName,
     new_file,
 )
-from dse.cli.files.model._shown import check_out, show_model
+from dse.cli.files.model._write import (
+    DenseOptimizerOption,
+    DensePrecisionOption,
+    NameOption,
+    OutOption,
+    check_out,
+    write_model,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +36,8 @@ def from_torchrec_command(
             "batch. The file is run.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model to write (.yaml).")],
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Its name; the file's by default.")
-    ] = "",
+    out: OutOption,
+    name: NameOption = "",
     batches: Annotated[
         int, typer.Option("--batches", metavar="N", min=1, help="Sample batches to read at most.")
     ] = 50,
@@ -47,14 +50,8 @@ def from_torchrec_command(
             help="Samples of one iteration; by default those of the first batch.",
         ),
     ] = None,
-    precision: Annotated[
-        DensePrecisionName,
-        typer.Option("--precision", metavar="TYPE", help="Arithmetic: fp32, tf32, fp16 or bf16."),
-    ] = "tf32",
-    dense_optimizer: Annotated[
-        DenseOptimizerName,
-        typer.Option("--dense-optimizer", metavar="RULE", help="sgd, adagrad or adam."),
-    ] = "adam",
+    precision: DensePrecisionOption = "tf32",
+    dense_optimizer: DenseOptimizerOption = "adam",
     sparse_optimizer: Annotated[
         SparseOptimizerName | None,
         typer.Option(
@@ -89,8 +86,6 @@ def from_torchrec_command(
     """
     from itertools import islice
 
-    from dse._files import write_atomically
-    from dse._terminal import visible
     from dse.cli._progress import progress
     from dse.errors import ConfigError
     from dse.machine import Precision
@@ -125,12 +120,7 @@ def from_torchrec_command(
         from dse.report.picture import write_lookups_plot
 
         write_lookups_plot(found.lookups, plot)
-    write_atomically(out, found.text)
-    show_model(found.model, as_json=as_json)
-    for line in found.notes:
-        typer.echo(f"note: {visible(line)}", err=True)
-    if not as_json:
-        typer.echo(f"model: {out}")
+    write_model(out, found.text, found.model, found.notes, as_json=as_json)
 
 
 def _fields(text: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.trace.replay.plan._collectives import CollectiveBinder, CollectiveCall, group_of
+from dse.trace.replay.plan._collectives import CollectiveBinder, group_of
 from dse.trace.replay.plan._constraints import (
     ConstraintKind,
     InputConstraint,
@@ -21,7 +21,6 @@ from dse.trace.replay.plan._planner import Planner
 
 __all__ = [
     "CollectiveBinder",
-    "CollectiveCall",
     "ConstraintKind",
     "InputConstraint",
     "OperatorFinder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dse.trace.replay.run._memory import MemoryBudget
 from dse.trace.replay.run._rank import RankInput, replay_rank
 
-__all__ = ["MemoryBudget", "RankInput", "replay_rank"]
+__all__ = ["RankInput", "replay_rank"]

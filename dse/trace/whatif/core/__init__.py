@@ -23,7 +23,6 @@ from dse.trace.whatif.core._kernel_kinds import (
     MATRIX,
     POOLING,
     RELU,
-    KernelKind,
     accumulates,
     innermost_operator,
 )
@@ -31,7 +30,6 @@ from dse.trace.whatif.core._machine import CapturedMachine, captured_machine, pl
 from dse.trace.whatif.core._select import HOST_ROLES, Selector, matches, matches_any
 from dse.trace.whatif.core._structure import (
     Layer,
-    TrainingPass,
     after_backward,
     backward_position,
     chains_of_kernels,
@@ -66,7 +64,6 @@ __all__ = [
     "Factor",
     "Gradient",
     "InsertChange",
-    "KernelKind",
     "Layer",
     "Numbers",
     "Optimization",
@@ -79,7 +76,6 @@ __all__ = [
     "Shape",
     "ShapeChange",
     "StepEditor",
-    "TrainingPass",
     "accumulates",
     "after_backward",
     "arguments_of",

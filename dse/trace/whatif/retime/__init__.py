@@ -41,7 +41,7 @@ from dse.trace.whatif.retime._kernels import (
     retime_kernels,
     share_of_time,
 )
-from dse.trace.whatif.retime._lookups import Lookup, LookupTasks, lookups_of
+from dse.trace.whatif.retime._lookups import lookups_of
 from dse.trace.whatif.retime._resize import (
     flattened_notes,
     has_shapes,
@@ -55,8 +55,6 @@ from dse.trace.whatif.retime._tables import Tables, retime_all_to_alls, retime_l
 __all__ = [
     "AllReduce",
     "KernelCall",
-    "Lookup",
-    "LookupTasks",
     "Tables",
     "all_reduces",
     "capture_graph",

@@ -12,11 +12,11 @@ from dse.trace.whatif import (
     bound_by,
     captured_machine,
     captured_step,
-    optimization_names,
     optimization_options,
     parse_optimization,
     read_changes,
 )
+from dse.trace.whatif.optimizations import OPTIMIZATIONS
 from tests.conftest import ROOT
 from tests.trace.helpers import operator, write
 from tests.trace.whatif.helpers import rank_events, two_ranks
@@ -80,7 +80,7 @@ def test_a_name_ends_at_the_first_sign(text, options):
 def test_every_optimization_is_documented():
     text = (ROOT / "docs" / "whatif.md").read_text()
     headings = " ".join(re.findall(r"^### (.*):", text, re.MULTILINE))
-    assert set(re.findall(r"`(\w+)`", headings)) == set(optimization_names())
+    assert set(re.findall(r"`(\w+)`", headings)) == set(OPTIMIZATIONS)
 
 
 def test_titles_show_figures_with_their_units():

@@ -9,7 +9,8 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.trace import read_kineto
-from dse.trace.whatif import captured_step, optimization_names
+from dse.trace.whatif import captured_step
+from dse.trace.whatif.optimizations import OPTIMIZATIONS
 from tests.conftest import ROOT
 from tests.trace.whatif.helpers import apply
 
@@ -39,7 +40,7 @@ def captured(request):
     return captured_step(traces, platform=TRACES[request.param])
 
 
-@pytest.mark.parametrize("name", optimization_names())
+@pytest.mark.parametrize("name", OPTIMIZATIONS)
 def test_it_changes_the_step_or_says_why_not(captured, name):
     try:
         answer = apply(captured, VALUES.get(name, name))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.cli._options import JsonOption, ModelArgument, new_file
+from dse.cli._options import JsonOption, ModelArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,14 +20,6 @@ _SHOWN = 10
 def show_command(model: ModelArgument, as_json: JsonOption = False) -> None:
     """Show a model: tables, memory, lookups, dense part, recipe."""
     show_model(model, as_json=as_json)
-
-
-def check_out(out: Path, *, force: bool) -> None:
-    from dse.errors import ConfigError
-
-    if out.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"--out {out}: expected a name that ends in .yaml")
-    new_file("--out", out, force=force)
 
 
 def show_model(model: str | DlrmModel | TransformerModel, *, as_json: bool) -> None:
