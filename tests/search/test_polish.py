@@ -7,9 +7,10 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import pytest
 
 import dse
-from dse.search import RunOptions, mark_front, run
+from dse.search import RunOptions, mark_front, read_inputs, run
 from dse.search._polish import FrontPolish
 from dse.search._proposals import Effort, Proposal
 from dse.search.space import SamplerName
@@ -197,6 +198,33 @@ objectives:
   - {metric: memory_headroom_fraction, direction: maximize}
 search: {sampler: grid, batch: 8, improvement_rounds: 1, planners: [size_greedy]}
 """
+
+
+def test_a_plan_of_another_configuration_is_used_where_it_is_faster(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        SPACE.replace("rounds: 1, planners: [size_greedy]", "rounds: 0, planners: [random]")
+    )
+    inputs = read_inputs(path)
+    evaluator = inputs.context.make_evaluator()
+    first = {each.name: each.choices[0] for each in inputs.space.parameters}
+    slow = evaluator.evaluate(3, {**first, "launch": "eager"})
+    path.write_text(SPACE)
+    searching = read_inputs(path).context.make_evaluator()
+    good = searching.evaluate_thoroughly(5, {**first, "launch": "cuda_graphs"})
+    elsewhere = searching.evaluate_thoroughly(6, {**first, "world_size": 4})
+    plans = [evaluator.job(each.configuration).plan for each in (slow, good)]
+    job = evaluator.open_job(dict(slow.parameters))
+    times_s = [job.with_plan(plan).simulated().time_s for plan in plans]
+    assert times_s[1] < times_s[0]
+    found = evaluator.with_better_plan(slow, [elsewhere, good])
+    assert found.borrowed
+    assert (found.number, found.parameters) == (3, slow.parameters)
+    assert found.configuration.plan == plans[1]
+    assert found.prediction.iteration_time_s == pytest.approx(times_s[1])
+    assert evaluator.with_better_plan(found, [good]) is None
+    # It is for another number of ranks.
+    assert evaluator.with_better_plan(slow, [elsewhere]) is None
 
 
 def test_a_run_ends_with_the_same_front_for_any_number_of_workers(tmp_path, out_of_order):
