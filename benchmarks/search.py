@@ -14,7 +14,7 @@ front are compared with those of `dse shard`.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 import json
 import os
 from pathlib import Path
@@ -31,6 +31,7 @@ from accuracy_page import replace_section
 import numpy as np
 
 from dse.search import RunOptions, TrialStatus, read_inputs, run
+from dse.search._polish import FrontPolish
 from dse.search._proposals import Effort, Proposal
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.analyse._pareto import pareto_mask
@@ -158,15 +159,13 @@ def true_records(inputs: StudyInputs, jobs: int) -> list[TrialRecord]:
         if not evaluator.rejection(dict(each.parameters))
     ]
     with make_executor("process", inputs.context, jobs) as executor:
-        records = {record.number: record for record in executor.run(wanted)}
-        while True:
-            front = front_of(records.values(), space.objectives)[1]
-            quick = [record for record in front if record.planner and not record.thorough]
-            if not quick:
-                return list(records.values())
-            proposals = [Proposal(r.number, r.parameters, Effort.THOROUGH) for r in quick]
-            for record in executor.run(proposals):
-                records[record.number] = record
+        first = list(executor.run(wanted))
+        polish = FrontPolish(first, (), space.objectives, evaluator.with_better_plan)
+        while polish.waiting:
+            ahead = [Proposal(r.number, r.parameters, Effort.THOROUGH) for r in polish.waiting]
+            for record in executor.run(ahead, polish.wants):
+                polish.add(replace(record, thorough=True))
+    return list(polish.records)
 
 
 def front_of(

@@ -13,6 +13,7 @@ from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._input_files import IN_MEMORY, platform_facts
 from dse.search._options import Study
+from dse.search._polish import FrontPolish
 from dse.search._records import (
     BASE_ROLE,
     CALIBRATION_ROLE,
@@ -20,7 +21,7 @@ from dse.search._records import (
     STEPS_ROLE,
     TrialStatus,
 )
-from dse.search._result import adopt_revised, study_result
+from dse.search._result import study_result
 from dse.search.revise._overrides import (
     override_space,
     override_study_platform,
@@ -55,8 +56,7 @@ def load_study(root: str | Path) -> Study:
     journal = Journal(directory.journal, header.objectives, header.parameters)
     first, revised = journal.records(), journal.revised()
     _check(root, header, (*first, *revised))
-    better = {record.parameters: record for record in revised}
-    records = adopt_revised(first, better, header.objectives)
+    records = FrontPolish(first, revised, header.objectives).records
     facts = [
         fact
         for file in header.inputs

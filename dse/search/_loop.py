@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse._interrupts import defer_interrupts
+from dse.search._polish import FrontPolish
 from dse.search._proposals import Batch, Effort, Proposal
 from dse.search._records import TrialStatus
-from dse.search._result import adopt_revised, mark_front
+from dse.search._result import mark_front
 from dse.search.evaluate._distinct import Canonical
 from dse.search.evaluate._judge import without_answer
 from dse.search.propose import make_strategy
@@ -92,8 +93,20 @@ class Loop:
 
     def records(self) -> tuple[TrialRecord, ...]:
         """Returns the records so far."""
-        first = self._storage.records(self._records)
-        return adopt_revised(first, self._storage.revised(), self._objectives)
+        return self._polish().records
+
+    def _polish(self, *, compare: bool = False) -> FrontPolish:
+        return FrontPolish(
+            self._storage.records(self._records),
+            self._storage.revised(),
+            self._objectives,
+            self._evaluator.with_better_plan if compare else None,
+            self._revise,
+        )
+
+    def _revise(self, record: TrialRecord) -> None:
+        with defer_interrupts():
+            self._storage.revise(record)
 
     def certificate(self) -> Certificate | None:
         """Returns what is proven about the front."""
@@ -102,27 +115,47 @@ class Loop:
     def polish_until_interrupted(self, executor: Executor) -> bool:
         """Searches the plans of the front thoroughly; returns whether Ctrl-C came first.
 
-        A better plan can take another configuration off the front, so this is repeated until
-        every plan on the front was searched so.
+        Workers search ahead of the order in which answers count, but nothing that is known to be
+        in vain.
         """
         try:
-            while True:
-                quick = [
-                    record
-                    for record in mark_front(self.records(), self._objectives)
-                    if record.on_front and record.planner and not record.thorough
+            polish = self._polish(compare=True)
+            while polish.waiting:
+                ahead = [
+                    Proposal(record.number, record.parameters, Effort.THOROUGH)
+                    for record in polish.waiting
                 ]
-                if not quick:
-                    return False
-                known = {record.number: record for record in quick}
-                wanted = [
-                    Proposal(record.number, record.parameters, Effort.THOROUGH) for record in quick
-                ]
-                for found in executor.run(wanted):
+                for found in executor.run(ahead, polish.wants):
+                    # A search that failed is not repeated.
+                    answer = replace(found, thorough=True)
                     with defer_interrupts():
-                        self._storage.revise(_better(found, known[found.number]))
+                        self._storage.revise(answer)
+                        polish.add(answer)
         except KeyboardInterrupt:
             return True
+        return False
+
+    def bound_until_interrupted(self, executor: Executor) -> bool:
+        """Bounds the plans of the front that have no bound; returns whether Ctrl-C came first."""
+        if not self._evaluator.bounds_time:
+            return False
+        known = self._storage.bounds()
+        wanted = [
+            Proposal(record.number, record.parameters, Effort.OWN_BOUND)
+            for record in mark_front(self.records(), self._objectives)
+            if record.on_front and record.planner and record.parameters not in known
+        ]
+        bounds = {}
+        try:
+            for found in executor.run(wanted):
+                if found.lower_bound_s is not None:
+                    bounds[found.parameters] = found.lower_bound_s
+        except KeyboardInterrupt:
+            return True
+        finally:
+            with defer_interrupts():
+                self._storage.add_bounds(bounds)
+        return False
 
     def scale_until_interrupted(self, executor: Executor, taken: TrialRecord) -> bool:
         """Evaluates other sizes of one configuration; returns whether Ctrl-C came first.
@@ -274,26 +307,6 @@ class Loop:
         if self._progress is not None:
             self._progress(self._records, self._total)
         return record
-
-
-def _better(thorough: TrialRecord, quick: TrialRecord) -> TrialRecord:
-    """Returns the better of two answers for one configuration, as a thorough one."""
-    kept = quick
-    if (
-        thorough.status is TrialStatus.FEASIBLE
-        and thorough.prediction is not None
-        and quick.prediction is not None
-        and thorough.prediction.iteration_time_s < quick.prediction.iteration_time_s
-    ):
-        kept = thorough
-    return replace(
-        kept,
-        thorough=True,
-        on_front=False,
-        lower_bound_s=thorough.lower_bound_s,
-        equal_count=quick.equal_count,
-        equal_because=quick.equal_because,
-    )
 
 
 def stream_seed(seed: int, stream: int) -> int:

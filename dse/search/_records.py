@@ -53,6 +53,7 @@ class TrialRecord:
         lower_bound_s: No plan that the configuration allows has a shorter iteration; None where it
             was not computed.
         thorough: Whether its plan was searched with the effort of :func:`dse.shard`.
+        borrowed: Whether its plan was found for another configuration.
         traceback: Where the evaluation raised, innermost call last; empty unless it did.
         equal_count: Other configurations of the space that have the same outcome.
         equal_because: Parameters that make no difference here, which is why they are equal.
@@ -71,6 +72,7 @@ class TrialRecord:
     traceback: str = ""
     equal_count: int = 0
     equal_because: tuple[str, ...] = ()
+    borrowed: bool = False
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value}" for name, value in self.parameters)
@@ -91,6 +93,11 @@ class TrialRecord:
     def planner(self) -> str:
         """How the sharding plan was found; empty without a plan."""
         return "" if self.configuration is None else self.configuration.planner
+
+    @property
+    def revised(self) -> bool:
+        """Whether it is a later answer to a configuration that has one already."""
+        return self.thorough or self.borrowed
 
     @property
     def evaluated(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.search._records import StudyResult, TrialRecord, TrialStatus
+from dse.search._records import StudyResult, TrialStatus
 from dse.search.analyse._bounds import with_bounds
 from dse.search.analyse._outcomes import first_of_each
 from dse.search.analyse._pareto import pareto_mask
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.search._header import StudyHeader
-    from dse.search._records import Fact, Params
+    from dse.search._records import Fact, Params, TrialRecord
     from dse.search.space import Objective
 
 
@@ -64,36 +64,3 @@ def mark_front(
     mask = pareto_mask(values.reshape(-1, len(objectives)), [axis.maximize for axis in objectives])
     front = {record.number for record, marked in zip(feasible, mask, strict=True) if marked}
     return tuple(replace(record, on_front=record.number in front) for record in ordered)
-
-
-def adopt_revised(
-    records: Sequence[TrialRecord],
-    revised: Mapping[Params, TrialRecord],
-    objectives: Sequence[Objective],
-) -> tuple[TrialRecord, ...]:
-    """Returns the records, those that are on the front with the plans of thorough searches.
-
-    A better plan can take another record off the front or onto it, so this is repeated until the
-    front does not change. What was on the front of a part of the study only keeps its first
-    answer: the result does not depend on where a study was interrupted.
-
-    Args:
-        records: First answers.
-        revised: Answers of thorough searches, by their parameters.
-        objectives: Axes of the front.
-    """
-    current = tuple(records)
-    while True:
-        wanted = {
-            record.parameters
-            for record in mark_front(current, objectives)
-            if record.on_front and not record.thorough and record.parameters in revised
-        }
-        if not wanted:
-            return current
-        current = tuple(
-            replace(revised[record.parameters], number=record.number)
-            if record.parameters in wanted
-            else record
-            for record in current
-        )

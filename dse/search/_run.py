@@ -26,10 +26,15 @@ from dse.search._start import (
     resumed_header,
     study_folder,
 )
-from dse.search.analyse._bounds import missing_bounds
 from dse.search.analyse._decision import recommended_trial
 from dse.search.evaluate._objective import objective_context
-from dse.search.execute import FailureWatch, check_executor, make_executor, useful_jobs
+from dse.search.execute import (
+    FailureWatch,
+    SerialExecutor,
+    check_executor,
+    make_executor,
+    useful_jobs,
+)
 from dse.search.propose import trials_wanted
 from dse.search.revise._overrides import stored_overrides
 from dse.search.space import PlanSearch, SamplerName
@@ -166,11 +171,14 @@ def _run(
             loop = Loop(context, header, storage, progress, failures, chosen.time_limit_s)
             interrupted = loop.run_until_interrupted(executor)
             interrupted = interrupted or loop.polish_until_interrupted(executor)
+            interrupted = interrupted or loop.bound_until_interrupted(executor)
             taken = recommended_trial(study_result(header, loop.records(), (), {}))
             if taken is not None and not interrupted:
                 interrupted = loop.scale_until_interrupted(executor, taken)
+        # Workers have ended; few bounds are missing unless the run was interrupted.
+        with SerialExecutor(context) as here:
+            loop.bound_until_interrupted(here)
         marked = mark_front(loop.records(), header.objectives)
-        storage.add_bounds(missing_bounds(marked, storage.bounds(), context.make_evaluator()))
         bounds = storage.bounds()
     header = header.with_changes(trials=loop.total, certificate=loop.certificate())
     directory.write_header(header)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dse.errors import ConfigError
+from dse.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -255,6 +255,18 @@ class Job(ABC):
         """
         del effort, incumbent
         return self
+
+    def with_best_plan(self, others: Sequence[Job]) -> Job:
+        """Returns the job with the fastest of other jobs' plans that may be used and fits.
+
+        Args:
+            others: Jobs whose plans have been found.
+
+        Raises:
+            PlanError: There is none.
+        """
+        del others
+        raise PlanError("this workload has no sharding plan")
 
     def cannot_fit(self) -> str:
         """Returns why nothing that is left open can make the job fit; empty if it may."""

@@ -15,7 +15,7 @@ def out_of_order(monkeypatch):
     """Has runs from now on get their answers in another order, as from several workers."""
 
     class OutOfOrder(SerialExecutor):
-        def run(self, proposals):
+        def run(self, proposals, wanted=None):
             records = list(super().run(proposals))
             random.Random(len(records)).shuffle(records)
             yield from records

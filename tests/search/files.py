@@ -15,7 +15,7 @@ from dse.search.storage._journal_repair import stored_operations
 def journaled(out):
     """Parameters of every configuration in the journal, in the order of its lines.
 
-    Those on the front are there once more with a thorough plan, which is not counted.
+    Those on the front are there once more with better plans, which are not counted.
     """
     path = out / "journal.log"
     if not path.exists():
@@ -27,7 +27,7 @@ def journaled(out):
             for operation in stored_operations(path)
             if operation["op_code"] == 4
         )
-        if not record["thorough"]
+        if not record["thorough"] and not record["borrowed"]
     ]
 
 

@@ -31,7 +31,7 @@ from dse.workload import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from dse.machine import Cluster, Quote
     from dse.machine.platforms import Platform
@@ -85,7 +85,6 @@ class ConfigurationEvaluator(Evaluator):
             headroom=_least_headroom(context.space),
         )
         self._plans: OrderedDict[Hashable, tuple[ShardingPlan, str]] = OrderedDict()
-        self._bounds: dict[Hashable, float | None] = {}
         self._least_s: dict[tuple[Hashable, bool], float] = {}
         self._favourable: dict[Params, Job] = {}
         self._choices = {each.name: each.choices for each in context.space.parameters}
@@ -109,18 +108,6 @@ class ConfigurationEvaluator(Evaluator):
         except DseError as error:
             return str(error)
         return self._over_limit(job, parameters) or job.cannot_fit()
-
-    def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
-        """Returns a quick bound; equal jobs are bounded once."""
-        return self._lower_bound_s(self.open_job(parameters))
-
-    def _lower_bound_s(self, job: Job) -> float | None:
-        key = job.key()
-        if key is None:
-            return job.lower_bound_s()
-        if key not in self._bounds:
-            self._bounds[key] = job.lower_bound_s()
-        return self._bounds[key]
 
     # --- bounds ---------------------------------------------------------------------------------
 
@@ -241,16 +228,29 @@ class ConfigurationEvaluator(Evaluator):
     def _evaluate_thoroughly(
         self, number: int, parameters: Mapping[str, ParameterValue]
     ) -> TrialRecord:
-        # The bound is wanted for everything on the front; here, workers share the work.
-        return replace(
-            self._answered(number, parameters, self._thorough),
-            thorough=True,
-            lower_bound_s=self.lower_bound_s(parameters),
-        )
+        return replace(self._answered(number, parameters, self._thorough), thorough=True)
 
     def _thorough(self, job: Job) -> Job:
         """Returns a job with the plan that is found with the effort of :func:`dse.shard`."""
         return job.planned(replace(self._effort, quick=False))
+
+    def with_better_plan(
+        self, record: TrialRecord, others: Sequence[TrialRecord]
+    ) -> TrialRecord | None:
+        """Returns an answer with the fastest of the plans of other configurations."""
+        known = record.prediction
+        configurations = [other.configuration for other in others]
+
+        def answered(number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+            jobs = [self.job(each) for each in configurations if each is not None]
+            return self._answered(number, parameters, lambda job: job.with_best_plan(jobs))
+
+        found = self._answered_or_failed(answered, record.number, dict(record.parameters))
+        if found.status is not TrialStatus.FEASIBLE or found.prediction is None or known is None:
+            return None
+        if found.prediction.iteration_time_s >= known.iteration_time_s:
+            return None
+        return replace(found, borrowed=True)
 
     def _answered(
         self,

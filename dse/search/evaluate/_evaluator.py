@@ -15,7 +15,7 @@ from dse.search.space import SearchSpace
 from dse.workload import ParameterValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from dse.search._proposals import Proposal
 
@@ -118,13 +118,19 @@ class Evaluator(ABC):
         except Exception:  # one candidate must not end a study
             return ""
 
-    def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
-        """Returns a time that no plan of a configuration beats; None if it has no plan.
+    def with_better_plan(
+        self, record: TrialRecord, others: Sequence[TrialRecord]
+    ) -> TrialRecord | None:
+        """Returns an answer with the fastest of the plans of other configurations.
 
         Args:
-            parameters: Value of every parameter.
+            record: A feasible answer with a plan.
+            others: Answers to other configurations of the space, with plans.
+
+        Returns:
+            None unless one of their plans may be used, is feasible and faster.
         """
-        del parameters
+        del record, others
         return None
 
     @property

@@ -89,11 +89,6 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
         self.open_job(parameters).check_parameters()
         return tuple(parameters.items())
 
-    def lower_bound_s(self, parameters: Mapping[str, ParameterValue]) -> float | None:
-        """Returns None: nothing bounds a cost model that is not ours."""
-        del parameters
-        return None
-
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         job = self.open_job(parameters)
         configuration = self.configuration(job, parameters)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
+    from dse.search.execute._executor import Wanted
 
 #: How long a worker should be busy with one chunk.
 CHUNK_DURATION_S = 0.5
@@ -76,10 +77,19 @@ class ChunkQueue:
         proposals: What has to be evaluated.
         pace: How long evaluations take.
         workers: Workers that share them.
+        wanted: Whether a proposal that is about to be handed out is still to be evaluated; None
+            if all are.
     """
 
-    def __init__(self, proposals: Sequence[Proposal], pace: Pace, workers: int) -> None:
+    def __init__(
+        self,
+        proposals: Sequence[Proposal],
+        pace: Pace,
+        workers: int,
+        wanted: Wanted | None = None,
+    ) -> None:
         self._fresh = deque(proposals)
+        self._wanted = wanted
         self._suspects: deque[Proposal] = deque()
         self._deaths: Counter[int] = Counter()
         self._pace = pace
@@ -88,6 +98,11 @@ class ChunkQueue:
     def __len__(self) -> int:
         return len(self._fresh) + len(self._suspects)
 
+    @property
+    def selective(self) -> bool:
+        """Whether answers decide what else is handed out."""
+        return self._wanted is not None
+
     def take(self, *, idle: bool = True, all_answered: bool) -> tuple[Proposal, ...]:
         """Returns the next chunk; empty when nothing may be handed out now.
 
@@ -95,8 +110,12 @@ class ChunkQueue:
             idle: Whether the worker that gets the chunk is idle.
             all_answered: Whether all workers are idle.
         """
+        while self._wanted is not None and self._fresh and not self._wanted(self._fresh[0]):
+            self._fresh.popleft()
         if self._fresh:
+            # What is wanted later may depend on the answer to what is handed out now.
             size = self._pace.chunk_size(len(self._fresh), self._workers)
+            size = size if self._wanted is None else 1
             return tuple(self._fresh.popleft() for _ in range(size))
         if not idle:
             return ()

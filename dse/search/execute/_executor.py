@@ -15,12 +15,15 @@ from dse._system import available_cores
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
+
+    #: Whether a proposal is still to be evaluated.
+    Wanted = Callable[[Proposal], bool]
 
 
 _LOGGER = logging.getLogger("dse.search")
@@ -102,10 +105,17 @@ class Executor(ABC):
     """Evaluates proposals of one study; a context manager that frees its workers."""
 
     @abstractmethod
-    def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
+    def run(
+        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+    ) -> Iterator[TrialRecord]:
         """Evaluates proposals and yields their records as they finish, in any order.
 
         A proposal that raises, or that no worker survives, gives a failed record.
+
+        Args:
+            proposals: What to evaluate, in the order in which it is begun.
+            wanted: Asked about each proposal right before it is begun, when the caller has taken
+                all records so far; one that is not wanted gives no record. None if all are.
 
         Raises:
             WorkerError: Workers do not start.
@@ -134,10 +144,13 @@ class SerialExecutor(Executor):
     def __init__(self, context: EvaluationContext) -> None:
         self._evaluator = context.make_evaluator()
 
-    def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
+    def run(
+        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+    ) -> Iterator[TrialRecord]:
         """Evaluates one after the other."""
         for proposal in proposals:
-            yield self._evaluator.answer(proposal)
+            if wanted is None or wanted(proposal):
+                yield self._evaluator.answer(proposal)
 
     def __exit__(
         self,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dse.search._proposals import Effort, Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
+    from dse.search.execute._executor import Wanted
 
 #: Workers in a row that may fail to start.
 _MAX_FAILED_STARTS = 3
@@ -97,11 +98,13 @@ class PoolExecutor(Executor, Generic[W]):
     def _start_error(self, problem: str) -> str:
         """Returns the message after several workers in a row have not started."""
 
-    def run(self, proposals: Sequence[Proposal]) -> Iterator[TrialRecord]:
+    def run(
+        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+    ) -> Iterator[TrialRecord]:
         """Evaluates in parallel; what is lost with a worker is evaluated on another one."""
         if proposals:
             self._pace = self._paces[proposals[0].effort]
-        queue = ChunkQueue(proposals, self._pace, self._jobs)
+        queue = ChunkQueue(proposals, self._pace, self._jobs, wanted)
         self._abandon()
         while queue or self._busy:
             self._start_missing()
@@ -140,8 +143,9 @@ class PoolExecutor(Executor, Generic[W]):
         if isinstance(message, Answer):
             worker.chunks.popleft()
             self._pace.observe(len(message.records), message.duration_s)
-            # The worker continues while its records are stored.
-            self._hand_out(queue)
+            if not queue.selective:
+                # The worker continues while its records are stored.
+                self._hand_out(queue)
             yield from message.records
         elif isinstance(message, Started) and not message.problem:
             self._failed_starts = 0

@@ -160,21 +160,20 @@ class Journal:
         """Returns all finished records in the order in which they finished.
 
         A configuration that failed and was evaluated again counts once, with its last answer. Of
-        one that was searched thoroughly afterwards, that is the answer before, if there is one.
+        one that got a better plan afterwards, that is the answer before, if there is one.
 
         Raises:
             StudyError: A record does not have the form this version writes.
         """
         found: dict[Params, TrialRecord] = {}
         for record in self._all():
-            if not record.thorough or record.parameters not in found:
+            if not record.revised or record.parameters not in found:
                 found[record.parameters] = record
         return tuple(found.values())
 
     def revised(self) -> tuple[TrialRecord, ...]:
-        """Returns what thorough searches have found for some of them, as :meth:`records`."""
-        found = {record.parameters: record for record in self._all() if record.thorough}
-        return tuple(found.values())
+        """Returns later answers to some of them, with better plans; see :meth:`records`."""
+        return tuple(record for record in self._all() if record.revised)
 
     def _all(self) -> Iterator[TrialRecord]:
         for number, stored in enumerate(stored_records(self._path)):

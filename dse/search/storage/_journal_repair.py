@@ -97,16 +97,17 @@ def drop_damage(path: Path, start: Mapping[str, Any]) -> tuple[JournalDamage, ..
             dropped.append(damage)
             continue
         record = operation.get("user_attrs", {}).get(RECORD_KEY)
-        thorough = isinstance(record, dict) and bool(record.get("thorough"))
-        choice = repr(record.get("parameters")) if isinstance(record, dict) else ""
-        if not thorough:
+        known = record if isinstance(record, dict) else {}
+        revised = bool(known.get("thorough") or known.get("borrowed"))
+        choice = repr(known.get("parameters")) if known else ""
+        if not revised:
             answered.add(choice)
-        kept.append((line, thorough, choice))
+        kept.append((line, revised, choice))
     if dropped:
         first = b"" if checker.has_study else line_of(start)
-        # A thorough answer must not take the place of a first one that was lost: the sampler
+        # A later answer must not take the place of a first one that was lost: the sampler
         # learned from that one.
-        rest = (line for line, thorough, choice in kept if not thorough or choice in answered)
+        rest = (line for line, revised, choice in kept if not revised or choice in answered)
         write_atomically(path, first + b"".join(rest))
     return tuple(dropped)
 

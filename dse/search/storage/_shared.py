@@ -90,7 +90,7 @@ class SharedStorage(StudyStorage):
         self._header = header
         self._copy = copy
         self._copied = {record.parameters: _mark(record) for record in copy.records()}
-        self._revised = {record.parameters: record for record in copy.revised()}
+        self._revised = list(copy.revised())
         self._allowed = [(each.name, frozenset(each.choices)) for each in header.parameters]
         self._run = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
         self._params: dict[int, Params] = {}
@@ -239,11 +239,11 @@ class SharedStorage(StudyStorage):
     def revise(self, record: TrialRecord) -> None:
         """Keeps a better answer in the folder; every run finds the same ones for itself."""
         self._copy.add(record)
-        self._revised[record.parameters] = record
+        self._revised.append(record)
 
-    def revised(self) -> Mapping[Params, TrialRecord]:
+    def revised(self) -> tuple[TrialRecord, ...]:
         """Returns the better answers in the folder."""
-        return self._revised
+        return tuple(self._revised)
 
     def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the database."""

@@ -131,8 +131,8 @@ class StudyStorage(ABC):
         """
 
     @abstractmethod
-    def revised(self) -> Mapping[Params, TrialRecord]:
-        """Returns the answers of :meth:`revise`, by their parameters."""
+    def revised(self) -> tuple[TrialRecord, ...]:
+        """Returns the answers of :meth:`revise`, the last one last."""
 
     @abstractmethod
     def bounds(self) -> dict[Params, float]:
@@ -166,7 +166,7 @@ class LocalStorage(StudyStorage):
     def __init__(self, journal: Journal, total: int) -> None:
         self._journal = journal
         self._total = total
-        self._revised = {record.parameters: record for record in journal.revised()}
+        self._revised = list(journal.revised())
 
     @property
     def stream(self) -> int:
@@ -201,11 +201,11 @@ class LocalStorage(StudyStorage):
     def revise(self, record: TrialRecord) -> None:
         """Appends a better answer."""
         self._journal.add(record)
-        self._revised[record.parameters] = record
+        self._revised.append(record)
 
-    def revised(self) -> Mapping[Params, TrialRecord]:
+    def revised(self) -> tuple[TrialRecord, ...]:
         """Returns the better answers in the file."""
-        return self._revised
+        return tuple(self._revised)
 
     def bounds(self) -> dict[Params, float]:
         """Returns the lower bounds in the file."""

@@ -82,6 +82,18 @@ def test_executors_answer_every_proposal_alike(executor, context):
     assert "none_such" in record.reason
 
 
+def test_what_is_not_wanted_any_more_is_not_evaluated(executor, context):
+    asked = proposals(context, [2, 8] * 5)
+    taken = []
+    for record in executor.run(asked, lambda proposal: not taken):
+        taken.append(record.number)
+    # Two workers hold at most two each when the first answer comes.
+    assert taken
+    assert set(taken) <= {0, 1, 2, 3}
+    odd = executor.run(asked, lambda proposal: proposal.number % 2 == 1)
+    assert sorted(record.number for record in odd) == [1, 3, 5, 7, 9]
+
+
 @pytest.mark.parametrize("name", EXECUTORS[1:], indirect=True)
 def test_one_seed_gives_one_front_with_any_executor(name, small_space, tmp_path):
     text = small_space.read_text()

@@ -90,6 +90,23 @@ def test_what_kills_three_workers_fails_after_all_others(chunks_held):
     assert pool.begun.count(2) == 3
 
 
+def test_whether_a_proposal_is_wanted_is_asked_when_all_answers_so_far_are_taken():
+    pool = ScriptedPool()
+    taken, asked_with = [], []
+
+    def wanted(proposal):
+        asked_with.append((proposal.number, list(taken)))
+        return proposal.number != 3
+
+    for record in pool.run(asked(6), wanted):
+        taken.append(record.number)
+    assert taken == pool.begun == [0, 1, 2, 4, 5]
+    # Two workers begin at once; each next proposal waits for an answer.
+    assert asked_with == [
+        (number, [each for each in range(number - 1) if each != 3]) for number in range(4)
+    ] + [(4, [0, 1]), (5, [0, 1, 2])]
+
+
 def test_workers_that_never_start_end_the_run():
     pool = ScriptedPool(problem="No module named 'dse_plugin'")
     with pytest.raises(WorkerError, match=r"^3 workers.*dse_plugin"):

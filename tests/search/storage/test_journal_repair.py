@@ -214,11 +214,12 @@ def test_a_journal_whose_first_line_is_dropped_is_a_study(space, whole, records,
     assert opened(path, space).records() == records
 
 
-def test_a_thorough_answer_goes_with_the_first_one(space, records, tmp_path):
+@pytest.mark.parametrize("kind", ["thorough", "borrowed"])
+def test_a_later_answer_goes_with_the_first_one(space, records, tmp_path, kind):
     """The sampler has learned from the first one."""
     path = tmp_path / "journal.log"
     journal = opened(path, space, create=True)
-    for record in (*records, *(replace(record, thorough=True) for record in records[:2])):
+    for record in (*records, *(replace(record, **{kind: True}) for record in records[:2])):
         journal.add(record)
     path.write_bytes(damaged(path.read_bytes(), 1, CHANGES["garbage"])[0])
     repaired = opened(path, space, create=True, repair=True)
