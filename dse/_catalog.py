@@ -69,8 +69,10 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path_exists(path):
         return path
-    builtin = f"; the built-in one is called `{path.stem}`" if path.stem in names else ""
-    raise ConfigError(f"{shown_path(name_or_path)}: no such file{builtin}")
+    advice = "" if path.is_absolute() else "; paths count from the current folder"
+    if path.stem in names:
+        advice = f"; the built-in one is called `{path.stem}`"
+    raise ConfigError(f"{shown_path(name_or_path)}: no such file{advice}")
 
 
 def name_hint(kind: DocumentKind, name: str, names: Iterable[str]) -> str:

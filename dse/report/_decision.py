@@ -19,6 +19,9 @@ _STILL_GROWING = 0.75
 #: Relative differences below round to nothing.
 _SAME = 0.005
 
+#: Gaps below show as 0.0 %.
+_NO_GAP = 5e-4
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
@@ -100,6 +103,8 @@ def equal_words(outcome: Outcome) -> str:
 
 def gap_words(gap: float) -> str:
     """Returns how far a plan is from the best possible one at most."""
+    if gap < _NO_GAP:
+        return "as fast as the best possible"
     return f"at most {percent(gap)} slower than the best possible"
 
 

@@ -70,7 +70,7 @@ def name_problems(plan: ShardingPlan, tables: Sequence[EmbeddingTable]) -> list[
     if unknown:
         near = nearest(unknown[0], wanted)
         suggestion = f" (did you mean `{near}`?)" if near else ""
-        problems.append(f"the model has no {_some(unknown)}{suggestion}")
+        problems.append(f"the model lacks {_some(unknown)} of the plan{suggestion}")
     if repeated:
         problems.append(f"more than one placement for {_some(repeated)}")
     return problems

@@ -107,6 +107,14 @@ def test_merge_keys_work_but_are_checked():
     assert [(table.name, table.rows) for table in tables] == [("a", 10), ("b", 10)]
 
 
+def test_relative_paths_of_documents_count_from_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="current folder"):
+        find_document(DocumentKind.MODEL, "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(MODEL)
+    assert find_document(DocumentKind.MODEL, "mine.yaml").samefile(tmp_path / "mine.yaml")
+
+
 def test_units_are_checked_in_place():
     text = SMALL_SPACE + "networks:\n  n: {kind: ib, nics: 1, bandwidth: 25 GB, latency: 5 us}\n"
     assert problems(text, SpaceDocument) == [

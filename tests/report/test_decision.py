@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dse.report import build_view, render_report
-from dse.report._decision import certificate_words, decision_entries
+from dse.report._decision import certificate_words, decision_entries, gap_words
 from dse.report.terminal.studies import print_study
 from dse.search import Certificate, decide
 from dse.workload import Parameter
@@ -46,6 +46,11 @@ def test_figures_of_an_entry():
     assert take.interval == "6.40–10.00"
     assert take.cost == "200 USD per billion samples"
     assert take.doubling == ""
+
+
+def test_a_plan_without_a_gap_is_not_slower_than_the_best():
+    assert "slower" not in gap_words(4e-4)
+    assert "0.1 % slower" in gap_words(6e-4)
 
 
 @pytest.mark.parametrize(

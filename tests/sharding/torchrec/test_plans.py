@@ -238,7 +238,7 @@ def test_a_plan_of_another_model_lists_every_difference(tmp_path):
         read_plan(path, tables)
     text = str(caught.value)
     assert "no placement for 2 tables: `v`, `w` of the model" in text
-    assert "the model has no table `tt`" in text
+    assert "the model lacks table `tt` of the plan" in text
     assert "table `u` (table_wise): the plan's shards cover 100 rows × 96 columns" in text
     assert str(path) in text
 
