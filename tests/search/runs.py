@@ -135,6 +135,7 @@ class Command:
     def __init__(self, messages, *arguments, cwd=".", before=None):
         self._pipe, theirs = _pipe()
         self._messages = messages
+        Path(messages).touch()
         words = [*map(str, arguments)]
         self.process = forked(command_run, words, str(messages), str(cwd), before, theirs)
         theirs.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 
 import pytest
 
@@ -19,6 +20,13 @@ def no_forks():
 
 def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+
+
+def little_memory():
+    # As a process that has not imported it yet; the server of these forks has.
+    for name in [one for one in sys.modules if one.partition(".")[0] == "torch"]:
+        del sys.modules[name]
+    resource.setrlimit(resource.RLIMIT_AS, (7 * 10**8, 7 * 10**8))
 
 
 def one_line(command, words):
@@ -42,11 +50,16 @@ def test_a_run_that_gets_no_workers_says_which_limit(tmp_path, before, words):
 
 
 @pytest.mark.slow
-def test_a_validation_that_gets_no_ranks_says_which_limit(tmp_path):
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [(no_forks, "ulimit -u"), (little_memory, "ulimit -v")],
+    ids=["forks", "memory"],
+)
+def test_a_validation_that_gets_no_ranks_says_which_limit(tmp_path, before, words):
     pytest.importorskip("torch")
     study = make_study(tmp_path).directory.root
-    before = {name: (study / name).read_bytes() for name in os.listdir(study) if "." in name}
+    files = {name: (study / name).read_bytes() for name in os.listdir(study) if "." in name}
     arguments = ["validate", study, "--top", 1, "--budget", "1s", "--device", "cpu"]
-    one_line(Command(tmp_path / "messages", *arguments, before=no_forks), "ulimit -u")
-    assert {name: (study / name).read_bytes() for name in before} == before
-    assert sorted(before) == sorted(name for name in os.listdir(study) if "." in name)
+    one_line(Command(tmp_path / "messages", *arguments, before=before), words)
+    assert {name: (study / name).read_bytes() for name in files} == files
+    assert sorted(files) == sorted(name for name in os.listdir(study) if "." in name)
