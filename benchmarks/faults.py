@@ -1,4 +1,4 @@
-"""Faults: killed runs, interrupted commands, damaged journals, hostile files, extreme numbers.
+"""Faults: kills, interrupts, odd surroundings, damaged journals, hostile files, extreme jobs.
 
 Usage: python benchmarks/faults.py [--seconds N] [--seed N] [--only NAME,...] [--ray] [--large]
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 import io
 import json
 import os
@@ -27,10 +28,12 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from extreme_jobs import extremes  # noqa: E402
 from interrupted_commands import interrupts  # noqa: E402
+from killed_ranks import ranks  # noqa: E402
 import numpy as np  # noqa: E402
+from surroundings import surroundings  # noqa: E402
 
-import dse  # noqa: E402
 from dse.calibration.measurements import read_gemm  # noqa: E402
 from dse.errors import DseError, StudyError  # noqa: E402
 from dse.machine.platforms import load_platform  # noqa: E402
@@ -277,29 +280,6 @@ def files(place: Workplace) -> Iterator[Try]:
             yield name, problem
 
 
-def numbers(place: Workplace) -> Iterator[Try]:
-    """Predictions with numbers at both ends of what is allowed."""
-    models = ("dlrm_tiny", "gpt_1_7b")
-    platforms = ("cpu", "v100_dgx2", "h100_sxm", "gb200_nvl72")
-    while True:
-        model, platform = place.chance.choice(models), place.chance.choice(platforms)
-        ranks = place.chance.choice((1, 2, 3, 8, 16, 10**6 + 1, 2**63))
-        batch = place.chance.choice((1, 2, 1000, 2**20, 2**40, 2**53, 2**64))
-        named = f"{model} on {ranks} of {platform}, batch {batch}"
-        problem = ""
-        try:
-            found = dse.predict(
-                model, platform=platform, world_size=ranks, global_batch_size=batch
-            )
-            if not 0 < found.iteration_time_s < float("inf"):
-                problem = f"{named}: {found.iteration_time_s} s"
-        except DseError:
-            pass
-        except Exception as error:
-            problem = f"{named}: {type(error).__name__}: {error}"
-        yield "numbers", problem
-
-
 def large(place: Workplace) -> Iterator[Try]:
     """A table of a million rows, and a trace of ten million events."""
     rows = place.new().with_suffix(".csv")
@@ -338,9 +318,11 @@ FAULTS: dict[str, Callable[[Workplace], Iterator[Try]]] = {
     "pairs": pairs,
     "kills": kills,
     "interrupts": interrupts,
+    "ranks": ranks,
+    "surroundings": surroundings,
     "damage": damage,
     "files": files,
-    "numbers": numbers,
+    "extremes": extremes,
     "ray": ray_kills,
     "large": large,
 }
@@ -355,11 +337,13 @@ def main() -> int:
     parser.add_argument("--large", action="store_true")
     options = parser.parse_args()
     left_out = {name for name in ("ray", "large") if not getattr(options, name)}
+    if find_spec("torch") is None:
+        left_out.add("ranks")
     chosen = options.only.split(",") if options.only else [n for n in FAULTS if n not in left_out]
     broken_in_all = 0
     with tempfile.TemporaryDirectory() as folder:
         place = prepare(Path(folder), options.seed)
-        print(f"{'fault':<10}{'tried':>8}{'clean':>8}{'broken':>8}", flush=True)
+        print(f"{'fault':<12}{'tried':>8}{'clean':>8}{'broken':>8}", flush=True)
         for name in chosen:
             until_s = time.monotonic() + options.seconds / len(chosen)
             tried = 0
@@ -371,7 +355,7 @@ def main() -> int:
                 if time.monotonic() > until_s:
                     break
             broken_in_all += len(problems)
-            print(f"{name:<10}{tried:>8}{tried - len(problems):>8}{len(problems):>8}", flush=True)
+            print(f"{name:<12}{tried:>8}{tried - len(problems):>8}{len(problems):>8}", flush=True)
             for problem in problems[:10]:
                 print(f"  {problem[:300]}")
     return 1 if broken_in_all else 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
 
+from synthetic_trace import write_synthetic
 import yaml
 
 from dse.search import load_study
 from tests.search.files import unfinished
 from tests.search.runs import Command, wait_until_alone
+from tests.trace.replay.making import RELU, T, call, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,10 @@ COMMANDS = (
     ("fit gemm ../gemm.csv --platform h100_sxm --time-unit us --force --out", "fitted.json"),
     ("whatif ../whole --set memory_bandwidth=+20% --out", "study"),
     ("compare ../whole ../whole", ""),
+    ("trace info ../trace.json", ""),
+    ("trace simulate ../trace.json", ""),
+    ("trace overheads ../trace.json --force --out", "host.yaml"),
+    ("replay ../operators.json --compute-only --iterations 200", ""),
 )  # fmt: skip
 
 
@@ -37,9 +44,15 @@ def interrupts(place: Workplace) -> Iterator[Try]:
     rows = [(128 << at % 4, 128 << at % 3, 128 << at % 5) for at in range(60)]
     lines = [f"{m},{n},{k},bf16,{2 + m * n * k / 1e8}" for m, n, k in sorted(set(rows))]
     (place.folder / "gemm.csv").write_text("\n".join(["m,n,k,dtype,time_us", *lines, ""]))
+    write_synthetic(place.folder / "trace.json", events=70_000)
+    operators = [
+        call(at, 1, RELU, [T(1, (1000, 1000))], [T(2, (1000, 1000))]) for at in range(2, 99)
+    ]
+    write(place.folder / "operators.json", operators)
+    commands = [one for one in COMMANDS if not one[0].startswith("replay") or find_spec("torch")]
     took_s: dict[str, float] = {}
     while True:
-        text, target = place.chance.choice(COMMANDS)
+        text, target = place.chance.choice(commands)
         folder = place.new()
         folder.mkdir()
         if target and target != "study":

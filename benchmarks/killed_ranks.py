@@ -47,7 +47,7 @@ def ranks(place: Workplace) -> Iterator[Try]:
         command = Command(folder / "messages", *COMMAND, cwd=folder)
         event = place.chance.choice(EVENTS) if took_s else ""
         # The first run is left alone, and says how long one takes.
-        command.process.join(place.chance.uniform(0.0, took_s) if took_s else None)
+        command.process.join(place.chance.uniform(0.5, took_s) if took_s else None)
         problem = _after(event, command, folder, place)
         if not event:
             took_s = time.monotonic() - start_s

@@ -1,4 +1,4 @@
-"""Signals of what a server forks; the server imports this, nothing else does.
+"""Signals and errors of a server and its forks; the server imports this, nothing else does.
 
 A server that we start blocks SIGINT and SIGTERM, so that Ctrl-C during its imports prints no
 traceback, and its forks begin with that. Our processes unblock both when they have their own
@@ -10,8 +10,13 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.util import register_after_fork
 import signal
+import sys
+from typing import TYPE_CHECKING
 
 from dse._processes import OWN_PREFIX
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def _unblock_others(_: object) -> None:
@@ -19,4 +24,21 @@ def _unblock_others(_: object) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
+def _end_quietly(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Ends the server without a traceback where the system gives it no further process.
+
+    Who has asked for one says so.
+    """
+    if not issubclass(kind, OSError):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _as_usual(_: object) -> None:
+    sys.excepthook = sys.__excepthook__
+
+
+sys.excepthook = _end_quietly
+register_after_fork(_end_quietly, _as_usual)
 register_after_fork(_unblock_others, _unblock_others)

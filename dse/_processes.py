@@ -16,10 +16,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dse._interrupts import shield_children_from_interrupts
+from dse.errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import ForkServerContext, SpawnContext
+    from multiprocessing.process import BaseProcess
 
 #: Names of our processes begin with it.
 OWN_PREFIX = "dse-"
@@ -60,6 +62,21 @@ def starting(content: bytes) -> Iterator[None]:
         if b"__main__" not in content:
             settings.enter_context(_no_script())
         yield
+
+
+def start(process: BaseProcess) -> None:
+    """Starts a process.
+
+    Raises:
+        WorkerError: The system has no room for another one.
+    """
+    try:
+        process.start()
+    except (EOFError, OSError) as error:  # of our server; of the system, where there is none
+        raise WorkerError(
+            "the system starts no further process; end other programs, raise its limits "
+            "(`ulimit -n`, `ulimit -u`, `ulimit -v`), or ask for fewer processes"
+        ) from error
 
 
 def end_with_starter() -> None:

@@ -138,9 +138,11 @@ class WorkerError(DseError):
         rank: Rank that failed; None if unknown or not a rank.
     """
 
-    def __init__(self, message: str = "", *, rank: int | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, rank: int | None = None, limit: float | None = None
+    ) -> None:
         self.rank = rank
-        super().__init__(message)
+        super().__init__(message, limit=limit)
 
 
 class OptionalDependencyError(DseError):

@@ -45,9 +45,18 @@ def occupy_standard_handles() -> None:
 def accept_any_encoding() -> None:
     """Makes standard output and standard error take every text, whatever their encoding is."""
     codecs.register_error(_ERRORS, _replaced)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         # Tests and notebooks put others in their place, which take everything.
-        if isinstance(stream, io.TextIOWrapper):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        own = stream is getattr(sys, f"__{name}__")
+        if own and isinstance(stream.buffer, io.RawIOBase):
+            # `python -u` has no buffer: what a full disk does not take would be lost silently.
+            buffer = io.BufferedWriter(stream.buffer)
+            whole = io.TextIOWrapper(buffer, stream.encoding, _ERRORS, line_buffering=True)
+            setattr(sys, name, whole)
+        else:
             stream.reconfigure(errors=_ERRORS)
 
 

@@ -16,7 +16,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse._processes import OWN_PREFIX, start_method, starting
+from dse._processes import OWN_PREFIX, start, start_method, starting
 from dse._torch import load_torch
 from dse.errors import WorkerError
 from dse.launch._cores import partition_cores
@@ -96,7 +96,8 @@ def start_ranks(
 
     Raises:
         OptionalDependencyError: torch is not installed.
-        WorkerError: The port is in use, or a rank failed; a note has the rank's traceback.
+        WorkerError: The port is in use, the system starts no further process, or a rank failed;
+            a note has the rank's traceback.
     """
     beginning = Beginning(dict(os.environ), bytes(ForkingPickler.dumps(factory)))
     context = _context(backend)
@@ -126,7 +127,7 @@ def start_ranks(
                     name=f"{OWN_PREFIX}rank",
                     daemon=True,
                 )
-                process.start()
+                start(process)
                 processes.append(process)
                 theirs.close()
         group = RankProcesses(processes, pipes, timeout_s)

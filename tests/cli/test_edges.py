@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 import errno
 import io
+import os
 from pathlib import Path
+import resource
 import signal
 import subprocess
 import sys
@@ -187,6 +189,26 @@ def test_output_onto_a_full_disk_is_one_clean_line(arguments):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_of_which_a_disk_takes_a_part_is_no_success(tmp_path, unbuffered):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    with (tmp_path / "output").open("w") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "dse", "list", "platforms", "--json"],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            preexec_fn=limit,
+            text=True,
+        )
+    assert (tmp_path / "output").stat().st_size == 100
+    assert done.returncode == 2
+    assert "ulimit -f" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

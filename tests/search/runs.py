@@ -100,7 +100,7 @@ def study_run(space, options, largest_bytes, pipe):
         sys.exit(2)
 
 
-def command_run(arguments, messages, cwd, pipe):
+def command_run(arguments, messages, cwd, before, pipe):
     """What the process does: `dse` with arguments, as from a shell; says when it writes tables."""
     os.setsid()
     os.chdir(cwd)
@@ -117,6 +117,8 @@ def command_run(arguments, messages, cwd, pipe):
 
     StudyDirectory.write_tables = write_tables
     sys.argv = ["dse", *arguments]
+    if before is not None:
+        before()
     main()
 
 
@@ -127,13 +129,15 @@ class Command:
         messages: File for what it says on standard error.
         arguments: Of the command.
         cwd: Its working directory.
+        before: Called in the other process before the command, to change its surroundings.
     """
 
-    def __init__(self, messages, *arguments, cwd="."):
+    def __init__(self, messages, *arguments, cwd=".", before=None):
         self._pipe, theirs = _pipe()
         self._messages = messages
+        Path(messages).touch()
         words = [*map(str, arguments)]
-        self.process = forked(command_run, words, str(messages), str(cwd), theirs)
+        self.process = forked(command_run, words, str(messages), str(cwd), before, theirs)
         theirs.close()
 
     def wait_for_tables(self):

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING
 
-from dse._processes import OWN_PREFIX, start_method, starting
+from dse._processes import OWN_PREFIX, start, start_method, starting
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._worker import Listening, worker_main
 
@@ -95,7 +95,7 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         worker = _ProcessWorker(process=process, pipe=ours)
         with starting(self._content):
             try:
-                process.start()
+                start(process)
             except BaseException:
                 self._stop([worker])
                 raise
