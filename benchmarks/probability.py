@@ -13,7 +13,9 @@ the machine, the model, the number of ranks or the program of each step; the las
 would be left if each program's predictions were multiplied by the median of its other groups.
 
 With ``--fit`` the spreads of programs are found again, as is due when predictions have changed,
-and with ``--write`` they replace those that come with dse.
+and with ``--write`` they replace those that come with dse. Beside them stand the most likely shape
+of the distribution, and scores of other shapes on groups that were left out, by which the shape
+that comes with dse was chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +28,16 @@ from typing import TYPE_CHECKING
 
 from accuracy import DATA, ROOT, published
 import numpy as np
-from step_errors import KINDS, best_shape, fitted, group_error, left_out, write
+from step_errors import (
+    KINDS,
+    Shape,
+    best_shape,
+    fitted,
+    group_error,
+    left_out,
+    left_out_scores,
+    write,
+)
 from step_figures import by_family, read_all, step_files
 
 from dse.errors import DseError
@@ -61,6 +72,18 @@ QUESTIONS = (
 
 #: Targets as shares of the expected throughput.
 _SHARES = (0.88, 0.96, 1.02, 1.10)
+
+#: Shapes that are scored beside the shipped one, the first.
+_SHAPES = (
+    Shape(),
+    Shape(fast_side=0.5),
+    Shape(fast_side=0.7),
+    Shape(tail=0.1),
+    Shape(tail=0.5),
+    Shape(kernel_share=0.0),
+    Shape(kernel_share=0.2),
+    Shape(kernel_share=0.5),
+)
 
 #: Draws of a calibrated model, for what chance gives.
 _DRAWS = 2000
@@ -194,6 +217,25 @@ def print_spreads(steps: Sequence[StepError]) -> None:
         )
 
 
+def print_shapes(steps: Sequence[StepError]) -> None:
+    """Prints scores of shapes on left-out groups; log-likelihoods over that of the first."""
+    print(
+        f"\n{'left out':<9} {'kernels':>7} {'fast side':>9} {'tail':>5} {'log-lik.':>8} "
+        f"{'CRPS':>7} {'interval score':>14} {'width':>7} {'inside':>7}"
+    )
+    for kind in KINDS:
+        shipped = math.nan
+        for shape in _SHAPES:
+            found = left_out_scores(steps, kind, shape)
+            if shape == _SHAPES[0]:
+                shipped = found.log_likelihood
+            print(
+                f"{kind:<9} {shape.kernel_share:7g} {shape.fast_side:9g} {shape.tail:5g} "
+                f"{found.log_likelihood - shipped:+8.1f} {found.crps:7.4f} "
+                f"{found.interval_score:14.3f} {found.width:7.3f} {100 * found.inside:5.0f} %"
+            )
+
+
 def print_recommendations() -> None:
     """Prints what recommendations say beside the share of another draw of samples."""
     rows = said_and_sampled()
@@ -222,6 +264,7 @@ def main() -> None:
     steps = [step for errors in families.values() for step in errors]
     if arguments.fit:
         print_spreads(steps)
+        print_shapes(steps)
         if arguments.write:
             write(SHIPPED, fitted(steps), steps)
             print(f"written to {SHIPPED}; run again without --fit for its reliability")

@@ -9,6 +9,7 @@ few steps that happen to agree make no certainty.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 import json
@@ -16,12 +17,12 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import lambertw, ndtr
+from scipy.special import lambertw, ndtr, ndtri
 
 from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, StepErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -36,6 +37,9 @@ _PRIOR_SPREAD = 0.6
 
 #: How often the spread that all are drawn towards is found again.
 _ROUNDS = 8
+
+#: Quantiles that stand for a distribution in its score.
+_SCORE_QUANTILES = 400
 
 #: Draws of groups, for the error of a share.
 _DRAWS = 400
@@ -162,17 +166,8 @@ def shares_faster(
         shape: Of the distribution; as shipped by default.
     """
     shape = shape or Shape()
-    error, kernels = _columns(steps, shape)
-    spread = np.array(
-        [
-            math.hypot(
-                errors.programs.get(step.program, errors.without_steps),
-                errors.experts * step.experts,
-            )
-            for step in steps
-        ]
-    )
-    return np.asarray(ndtr(_normal_score(error, np.hypot(kernels, spread), shape)))
+    error, _ = _columns(steps, shape)
+    return np.asarray(ndtr(_normal_score(error, _scales(steps, errors, shape), shape)))
 
 
 def left_out(
@@ -186,17 +181,72 @@ def left_out(
         centred: Whether predictions are multiplied, for each program, by what the median of the
             other groups differs by, and of a program that is left out by the median over programs.
     """
-    values = [KINDS[kind](step) for step in steps]
     found = np.empty(len(steps))
-    for value in dict.fromkeys(values):
-        mine = [place for place, one in enumerate(values) if one == value]
-        seen = [step for step, one in zip(steps, values, strict=True) if one != value]
+    for mine, seen in _folds(steps, kind):
         predicted = [steps[place] for place in mine]
         if centred:
             medians = _medians(seen)
             seen, predicted = _moved(seen, medians), _moved(predicted, medians)
         found[mine] = shares_faster(predicted, fitted(seen))
     return found
+
+
+class Scores(NamedTuple):
+    """How well distributions of errors suit steps that they were not fitted on.
+
+    Steps of a group count as the square root of their number. All but the first figure are in
+    units of the logarithm of actual over predicted time.
+
+    Attributes:
+        log_likelihood: Sum of the logarithms of the densities; the more, the better.
+        crps: Mean continuous ranked probability score; the less, the better.
+        interval_score: Mean score of the 90 % interval: its width, and twenty times what is missed
+            by; the less, the better (Gneiting and Raftery, 2007).
+        width: Mean width of the interval.
+        inside: Share inside it.
+    """
+
+    log_likelihood: float
+    crps: float
+    interval_score: float
+    width: float
+    inside: float
+
+
+def left_out_scores(steps: Sequence[StepError], kind: str, shape: Shape) -> Scores:
+    """Returns scores of all steps by spreads that were fitted without the group of each.
+
+    Args:
+        steps: Published steps of all programs.
+        kind: One of `KINDS`, in which groups differ.
+        shape: Of the distribution.
+    """
+    scale = np.empty(len(steps))
+    for mine, seen in _folds(steps, kind):
+        scale[mine] = _scales([steps[place] for place in mine], fitted(seen, shape), shape)
+    error, _ = _columns(steps, shape)
+    weight = _weights(steps)
+    density = _log_density(error, scale, shape) - 0.5 * math.log(2 * math.pi)
+    shares = (np.arange(_SCORE_QUANTILES) + 0.5) / _SCORE_QUANTILES
+    beyond = scale[:, None] * _errors(ndtri(shares), shape) - error[:, None]
+    crps = 2 * ((beyond > 0) - shares) * beyond
+    low, high = scale * _errors(ndtri([[0.05], [0.95]]), shape)
+    missed = np.maximum(low - error, 0) + np.maximum(error - high, 0)
+    return Scores(
+        float(weight @ density),
+        float(np.average(crps.mean(axis=1), weights=weight)),
+        float(np.average(high - low + missed / 0.05, weights=weight)),
+        float(np.average(high - low, weights=weight)),
+        float(np.average(missed == 0, weights=weight)),
+    )
+
+
+def _folds(steps: Sequence[StepError], kind: str) -> Iterator[tuple[list[int], list[StepError]]]:
+    """Yields the places of each group, and all other steps."""
+    values = [KINDS[kind](step) for step in steps]
+    for value in dict.fromkeys(values):
+        mine = [place for place, one in enumerate(values) if one == value]
+        yield mine, [step for step, one in zip(steps, values, strict=True) if one != value]
 
 
 def _medians(steps: Sequence[StepError]) -> dict[str, float]:
@@ -297,16 +347,41 @@ def _by_spread(
     """Returns the logarithm of the likelihood of each spread of the grid."""
     if not steps:
         return np.zeros(len(_GRID))
-    groups = [step.group for step in steps]
-    weight = np.array([groups.count(group) ** -0.5 for group in groups])
     error, kernels = _columns(steps, shape)
     known = kernels if beside is None else np.hypot(kernels, beside)
     scale = np.hypot(known[:, None], _GRID)
-    side = np.where(error < 0, shape.fast_side, 1.0)[:, None]
-    score = _normal_score(error[:, None], scale, shape)
+    return np.asarray(_weights(steps) @ _log_density(error[:, None], scale, shape))
+
+
+def _weights(steps: Sequence[StepError]) -> NDArray[np.float64]:
+    """Returns what makes a group of steps count as the square root of their number."""
+    counts = Counter(step.group for step in steps)
+    return np.array([counts[step.group] ** -0.5 for step in steps])
+
+
+def _scales(steps: Sequence[StepError], errors: StepErrors, shape: Shape) -> NDArray[np.float64]:
+    """Returns the scale of each step's errors, those of its kernels included."""
+    _, kernels = _columns(steps, shape)
+    of_program = [errors.programs.get(step.program, errors.without_steps) for step in steps]
+    experts = [errors.experts * step.experts for step in steps]
+    return np.asarray(np.hypot(kernels, np.hypot(of_program, experts)))
+
+
+def _log_density(
+    error: NDArray[np.float64], scale: NDArray[np.float64], shape: Shape
+) -> NDArray[np.float64]:
+    """Returns the logarithm of the density of errors, up to a constant."""
+    side = np.where(error < 0, shape.fast_side, 1.0)
+    score = _normal_score(error, scale, shape)
     curved = shape.tail * score**2
-    density = -0.5 * score**2 - np.log(side * scale) - 0.5 * curved - np.log1p(curved)
-    return np.asarray(weight @ density)
+    found = -0.5 * score**2 - np.log(side * scale) - 0.5 * curved - np.log1p(curved)
+    return np.asarray(found)
+
+
+def _errors(score: NDArray[np.float64], shape: Shape) -> NDArray[np.float64]:
+    """Returns the errors of scale 1 that normal numbers become."""
+    side = np.where(score < 0, shape.fast_side, 1.0)
+    return np.asarray(side * score * np.exp(0.5 * shape.tail * score**2))
 
 
 def _normal_score(

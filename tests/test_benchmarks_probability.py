@@ -113,3 +113,53 @@ def test_what_is_written_is_what_dse_reads(benchmark, tmp_path):
     document = json.loads((tmp_path / "found.json").read_text())
     assert StepErrors(**document["spreads"]) == StepErrors({"a": 0.031, "b": 0.2}, 0.1, 0.07)
     assert document["origin"] == "fitted"
+
+
+def test_scores_are_best_for_the_shape_that_was_drawn(benchmark):
+    step_errors = benchmark("step_errors")
+    steps = [step for name in "abc" for step in drawn(benchmark, name, 0.05, count=300)]
+    of_shape = {
+        shape: step_errors.left_out_scores(steps, "model", shape)
+        for shape in (
+            step_errors.Shape(),
+            step_errors.Shape(fast_side=1.0),
+            step_errors.Shape(tail=1e-6),
+        )
+    }
+    best = of_shape.pop(step_errors.Shape())
+    assert best.inside == pytest.approx(0.9, abs=0.02)
+    for other in of_shape.values():
+        assert best.log_likelihood > other.log_likelihood
+        assert best.crps < other.crps
+        assert best.interval_score < other.interval_score
+
+
+def test_scores_by_hand(benchmark):
+    step_errors = benchmark("step_errors")
+    # Two groups that tell each other the spread; nearly normal, without a faster side.
+    shape = step_errors.Shape(kernel_share=0.0, fast_side=1.0, tail=1e-9)
+    steps = [
+        step_errors.StepError(name, "m", "", 8, False, error, 0.0, math.nan)
+        for name in "ab"
+        for error in (0.0, 0.5)
+    ]
+    found = step_errors.left_out_scores(steps, "program", shape)
+    spread = step_errors.fitted(steps[:2], shape).without_steps
+    low, high = -1.644854 * spread, 1.644854 * spread
+    assert found.width == pytest.approx(high - low, rel=1e-5)
+    missed = max(0.5 - high, 0.0)
+    assert found.interval_score == pytest.approx(high - low + 20 * missed / 2, rel=1e-5)
+    assert found.inside == (0.5 if missed else 1.0)
+    # The score of a normal distribution (Gneiting and Raftery, 2007, equation 5), at 0 and at 0.5.
+    normal = [
+        spread
+        * (
+            z * math.erf(z / math.sqrt(2))
+            + math.sqrt(2 / math.pi) * math.exp(-z * z / 2)
+            - 1 / math.sqrt(math.pi)
+        )
+        for z in (0.0, 0.5 / spread)
+    ]
+    assert found.crps == pytest.approx(sum(normal) / 2, rel=0.01)
+    density = -math.log(2 * math.pi * spread**2) - (0.5 / spread) ** 2 / 2
+    assert found.log_likelihood == pytest.approx(2 * density / math.sqrt(2), rel=1e-5)
