@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm.solver.bound._durations import Envelope
+    from dse.workload.dlrm.solver.bound._durations import Curve, Envelope
     from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Plans
 
 
@@ -278,42 +278,58 @@ class AverageRows:
             self._program.at_least([(self._durations[slot], 1.0)], least_s / UNIT_S)
 
     def _add_largest_input(self) -> None:
-        """Adds the input of the node that holds the largest shard of a table.
+        """Adds the input of the node, and of the rank, that holds the largest shard of a table.
 
         The input exchange lasts at least as long as if all ranks held what the ranks of any node
-        hold on average. That is all that is spread over every rank, and such a shard.
+        hold on average, and as if any rank alone held something. That is all that is spread over
+        every rank, and such a shard.
         """
         plans, choices, cluster = self._plans, self._choices, self._plans.cluster
-        curve = next((curve for curve in plans.curves if curve.slot == Slot.INPUT_EXCHANGE), None)
-        if curve is None or cluster.domain_count == 1:
+        alone = plans.model.input_of_one
+        if alone is None or alone.slot not in self._durations:
             return
+        shard = choices.busiest[alone.feature]
+        self._add_largest(alone, shard, choices.least[alone.feature])
+        by_rows = choices.inside(ExchangeGroup.NODE)
+        on_node = np.where(by_rows, choices.node_input, shard / cluster.domain_size)
+        of_nodes = (Slot.INPUT_EXCHANGE, steps_of(Slot.INPUT_EXCHANGE)[1])
+        for curve in plans.curves:
+            if curve.slot in of_nodes:
+                self._add_largest(curve, on_node, choices.node_input)
+
+    def _add_largest(
+        self, curve: Curve, shard: NDArray[np.float64], spread: NDArray[np.float64]
+    ) -> None:
+        """Demands that an exchange is not shorter than with the largest shard of a table.
+
+        Args:
+            curve: The exchange, of what a node or rank holds.
+            shard: What each choice adds where its largest shard is; shape `(choices,)`.
+            spread: What a choice on all ranks adds to each of them; shape `(choices,)`.
+        """
+        plans, choices = self._plans, self._choices
         scale = self._scale[curve.feature]
         on_all = plans.open & choices.inside(ExchangeGroup.ROW)
-        on_node = np.where(
-            choices.inside(ExchangeGroup.NODE),
-            choices.node_input,
-            choices.busiest[curve.feature] / cluster.domain_size,
-        )
+        largest_of = shard / choices.counts[choices.table_class]
         # Copies exchange no input.
-        on_node[on_all | (choices.groups == 1 << ExchangeGroup.REPLICATED)] = 0.0
-        on_node /= choices.counts[choices.table_class]
+        largest_of[on_all | (choices.groups == 1 << ExchangeGroup.REPLICATED)] = 0.0
         everywhere = self._program.variables(1)[0]
-        spread = choices.node_input * on_all / scale
+        parts = self._parts(spread * on_all / scale)
         self._program.equal(
-            [everywhere, *(variable for variable, _ in self._parts(spread))],
-            [1.0, *(-value for _, value in self._parts(spread))],
+            [everywhere, *(variable for variable, _ in parts)],
+            [1.0, *(-value for _, value in parts)],
             0.0,
         )
         most = np.zeros(len(choices.counts))
-        np.maximum.at(most, choices.table_class, np.where(plans.open, on_node, 0.0))
+        np.maximum.at(most, choices.table_class, np.where(plans.open, largest_of, 0.0))
         tables = np.argsort(-most, kind="stable")[:_MAX_LARGEST]
         largest = self._program.variables(1)[0]
         for index in tables[most[tables] > 0].tolist():
-            held = self._parts(-on_node * (choices.table_class == index) / scale)
+            held = self._parts(-largest_of * (choices.table_class == index) / scale)
             self._program.at_least([(largest, 1.0), (everywhere, -1.0), *held], 0.0)
         top = min(self._most[curve.feature] + float(most.max()), float(curve.grid[-1]))
         found = curve.between(plans.least[curve.feature], top)
-        duration = self._durations[Slot.INPUT_EXCHANGE]
+        duration = self._durations[curve.slot]
         for piece in sorted({found.piece_at(share * top) for share in NODE_LOOKS}):
             slope = float(found.slopes[piece]) * scale / UNIT_S
             intercept = float(found.intercepts[piece]) / UNIT_S

@@ -20,7 +20,7 @@ from dse.workload.dlrm.scoring._features import (
     GroupFeature,
     group_column,
 )
-from dse.workload.dlrm.solver.bound._steps import ROWS, durations_and_steps_s
+from dse.workload.dlrm.solver.bound._steps import ROWS, durations_and_steps_s, steps_of, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,12 @@ _GRID_SHARES: tuple[float, ...] = (1 / 8, 1 / 2, 1.0)
 _NODES_GRID_POINTS = (360, 540, 1200, 660, 660, 240)
 
 _NODES_GRID_SHARES = (1 / 8, 1 / 2, 1.0, 1.6, 4.0)
+
+#: Of the samples of an exchange, which ones are also sampled with one rank alone, and points
+#: between what a rank holds of all columns on one node and all of them.
+_EVERY_OF_ONE = 2
+
+_BEYOND_POINTS = 40
 
 #: Values on the ranks of a node that are expanded at once.
 _CHUNK_ELEMENTS = 200_000
@@ -179,11 +185,14 @@ class SlotModel:
         problem: Everything but the plan.
         linear: Terms of lookups and updates.
         curves: One of each exchange and feature.
+        input_of_one: The input exchange, or its step inside nodes, if one rank alone receives
+            something; none inside one node.
     """
 
     problem: DlrmProblem
     linear: tuple[LinearTerm, ...]
     curves: tuple[Curve, ...]
+    input_of_one: Curve | None
 
     def of_one_s(self, group: ExchangeGroup, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns how long exchanges last if only one rank, or node, holds something of a group.
@@ -195,15 +204,9 @@ class SlotModel:
         Returns:
             Seconds, with those of steps; shape `(rows, points)`.
         """
-        cluster = self.problem.cluster
-        local = cluster.domain_size
-        other = cluster.domain_count - 1
-        nodes = np.array([1.0, other])[: 2 if other else 1]
-        features = np.zeros((SYNCED_FEATURE_COUNT, len(nodes) * local, len(sizes)))
-        holders = local if group is ExchangeGroup.NODE else 1
-        features[group_column(group, GroupFeature.EXCHANGED), :holders] = sizes
-        found = durations_and_steps_s(self.problem, 1 << group, features, nodes)
-        return np.asarray(found.max(axis=1))
+        holders = self.problem.cluster.domain_size if group is ExchangeGroup.NODE else 1
+        feature = group_column(group, GroupFeature.EXCHANGED)
+        return _of_one_s(self.problem, feature, sizes, holders)
 
     def alternatives(self, slot: int) -> list[tuple[LinearTerm, ...]]:
         """Returns sums of terms; the largest of them, plus a launch, is the task's duration."""
@@ -255,7 +258,49 @@ def slot_model(problem: DlrmProblem, choices: Choices) -> SlotModel:
             features[feature] = grid
             sampled = _balanced_s(problem, features, _layout_of(feature))
             curves += [Curve(slot, feature, grid, sampled[slot]) for slot in exchanges]
-    return SlotModel(problem, tuple(_with_overlap(problem, linear, highest)), tuple(curves))
+    return SlotModel(
+        problem,
+        tuple(_with_overlap(problem, linear, highest)),
+        tuple(curves),
+        _input_of_one(problem, curves),
+    )
+
+
+def _input_of_one(problem: DlrmProblem, curves: list[Curve]) -> Curve | None:
+    if problem.cluster.domain_count == 1:
+        return None
+    inputs = [curve for curve in curves if task_of(curve.slot) == Slot.INPUT_EXCHANGE]
+    if not inputs:
+        return None
+    inside = steps_of(Slot.INPUT_EXCHANGE)[0]
+    of = next((curve for curve in inputs if curve.slot == inside), inputs[0])
+    # One rank may hold all that a node can.
+    highest = of.grid[-1]
+    beyond = highest * np.geomspace(1.0, problem.cluster.domain_size, _BEYOND_POINTS)
+    grid = np.append(of.grid[:-1:_EVERY_OF_ONE], beyond)
+    return Curve(of.slot, of.feature, grid, _of_one_s(problem, of.feature, grid, 1)[of.slot])
+
+
+def _of_one_s(
+    problem: DlrmProblem, feature: int, values: NDArray[np.float64], holders: int
+) -> NDArray[np.float64]:
+    """Returns durations of exchanges if the first ranks of one node hold all of a feature.
+
+    Args:
+        problem: Everything but the plan.
+        feature: The feature.
+        values: What each of them holds; shape `(points,)`.
+        holders: How many ranks they are.
+
+    Returns:
+        Seconds, with those of steps; shape `(rows, points)`.
+    """
+    cluster = problem.cluster
+    nodes = np.array([1.0, cluster.domain_count - 1.0])[: 2 if cluster.domain_count > 1 else 1]
+    features = np.zeros((SYNCED_FEATURE_COUNT, len(nodes) * cluster.domain_size, len(values)))
+    features[feature, :holders] = values
+    found = durations_and_steps_s(problem, _layout_of(feature), features, nodes)
+    return np.asarray(found.max(axis=1))
 
 
 def _grid(cluster: Cluster, choices: Choices, feature: int, highest: float) -> NDArray[np.float64]:

@@ -53,9 +53,9 @@ _CLASS_WORDS = {
 
 #: Default budget of table choices in all programs beyond one for each layout, and limits on the
 #: number of these programs.
-_CHOICES_SOLVED = 120_000
+_CHOICES_SOLVED = 180_000
 
-_FEWEST_SOLVED, _MOST_SOLVED = 60, 200
+_FEWEST_SOLVED, _MOST_SOLVED = 60, 300
 
 #: Programs in a row that do not raise the bound before it is left as it is, and the least rise.
 _MOST_IN_VAIN = 50
@@ -202,11 +202,11 @@ def least_node(
 
 def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node:
     """Adds the shards that some rank must hold."""
-    found = node.relaxation.solve() or node.relaxed
+    found = node.relaxed
     shards = tuple(indivisible_shards(choices, model, node.relaxation, found, ranks))
     tighter = node.relaxation.solve(shards) if shards else None
     reason = node.reason
-    if tighter is not None and tighter.value_s > found.value_s:
+    if tighter is not None:
         if tighter.value_s > found.value_s * (1.0 + _NAMED_GAIN):
             reason = max(shards, key=lambda shard: node.relaxation.alone_s(shard, found)).label
         found = tighter

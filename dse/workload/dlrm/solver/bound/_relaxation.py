@@ -87,18 +87,17 @@ class LayoutRelaxation:
     def split_by_choice(self, table_class: int, found: Relaxed) -> tuple[LayoutRelaxation, ...]:
         """Splits the plans by what all tables of a class take.
 
-        Choices that differ in hot rows alone are close to one another, so they stay together while
-        the solution mixes others.
+        Choices of the same exchange groups are close to one another, and even more so those that
+        differ in hot rows alone, so they stay together while the solution mixes others.
         """
         plans, choices = self._plans, self._plans.choices
         mine = np.flatnonzero(plans.open & (choices.table_class == table_class))
+        used = found.shares[mine] > _USED_SHARE
         known: dict[object, int] = {}
-        kinds = np.array(
-            [known.setdefault(choices.cuts[choice][:3], len(known)) for choice in mine]
-        )
-        used = kinds[found.shares[mine] > _USED_SHARE]
-        if len(np.unique(used)) < 2:
-            kinds = np.arange(len(mine))
+        cuts = np.array([known.setdefault(choices.cuts[each][:3], len(known)) for each in mine])
+        for kinds in (choices.groups[mine], cuts, mine):
+            if len(np.unique(kinds[used])) > 1:
+                break
         others = plans.open & (choices.table_class != table_class)
         parts = []
         for kind in np.unique(kinds):

@@ -79,10 +79,9 @@ def test_what_one_caller_refines_changes_nothing_for_the_next():
         relaxed = relaxed_problem(problem, request)
         values_s = []
         for node in relaxed.every_node():
-            of_first = node.relaxation.open_choices & (relaxed.choices.table_class == 0)
             # Programs of fewer plans, which look at other values of the exchanges.
-            for choice in np.flatnonzero(of_first).tolist():
-                found = node.relaxation.decided(0, choice).solve()
+            for part in node.relaxation.split_by_choice(0, node.relaxed):
+                found = part.solve()
                 values_s.append((node.relaxed.value_s, found and found.value_s))
         return values_s
 
