@@ -19,6 +19,7 @@ ORDER = (
         "errors",
         "_percent",
         "_suggest",
+        "_system",
         "_reading",
         "_catalog",
         "_tables",

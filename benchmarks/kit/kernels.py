@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse._system import available_cores
 from dse.calibration.microbench import (
-    available_cores,
     default_threads,
     make_plan,
     run_session,

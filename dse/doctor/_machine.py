@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 import os
-from pathlib import Path
-import platform
 import re
 import shutil
 import socket
@@ -15,11 +13,13 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from dse._system import ROOT, available_cores, cpu_name, memory_bytes, read_system_file
 from dse.doctor._findings import Finding, Status, Topic
 from dse.doctor._packages import version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 #: The first call of `nvidia-smi` takes seconds on a machine with many GPUs.
 _TOOL_TIMEOUT_S = 20.0
@@ -71,15 +71,12 @@ class System:
         tool: Returns the output of a command, empty on failure.
     """
 
-    root: Path = Path("/")
+    root: Path = ROOT
     tool: Callable[[Sequence[str]], str] = run_tool
 
     def read(self, path: str) -> str:
         """Returns the text of a file under the root; empty if it cannot be read."""
-        try:
-            return (self.root / path).read_text(errors="replace").strip()
-        except OSError:
-            return ""
+        return read_system_file(path, self.root)
 
     def gpus(self) -> list[list[str]]:
         """Returns name, MiB of memory, driver and compute capability of each GPU."""
@@ -88,10 +85,8 @@ class System:
 
     def devices(self) -> Devices:
         """Returns the devices of this machine."""
-        model = re.search(r"^model name\s*:\s*(.+)$", self.read("proc/cpuinfo"), re.MULTILINE)
-        cpu_name = model[1].strip() if model else platform.processor() or "unknown processor"
         gpus = self.gpus()
-        return Devices(cpu_name, gpus[0][0] if gpus else "", len(gpus))
+        return Devices(cpu_name(self.root), gpus[0][0] if gpus else "", len(gpus))
 
     def limits(self, name: str, *former: str) -> list[str]:
         """Returns what the control groups of this process say about a limit.
@@ -138,20 +133,17 @@ def _finding(subject: str, text: str, next_step: str = "") -> Finding:
 
 
 def _processor(system: System) -> Finding:
-    cores = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     texts = system.limits("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
     pairs = (re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text) for text in texts)
-    least = min([usable, *(int(pair[1]) / int(pair[2]) for pair in pairs if pair)])
+    least = min([available_cores(), *(int(pair[1]) / int(pair[2]) for pair in pairs if pair)])
     name = system.devices().cpu_name
-    return _finding("processor", f"{name}, {least:g} of {cores} cores usable")
+    return _finding("processor", f"{name}, {least:g} of {os.cpu_count()} cores usable")
 
 
 def _memory(system: System) -> Finding:
-    total = re.search(r"^MemTotal:\s*(\d+) kB$", system.read("proc/meminfo"), re.MULTILINE)
-    if total is None:
+    whole = memory_bytes("MemTotal", system.root)
+    if whole is None:
         return _finding("memory", "unknown")
-    whole = int(total[1]) * 1024
     texts = system.limits("memory.max", "memory/memory.limit_in_bytes")
     usable = min([whole, *(int(text) for text in texts if text.isdecimal() and int(text))])
     text = f"{usable / 2**30:.1f} GiB{' (container limit)' if usable < whole else ''}"

@@ -10,19 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import pairwise
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dse._system import read_system_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def read_system_file(path: str) -> str:
-    """Returns the text of a file under the root; empty if it cannot be read."""
-    try:
-        return (Path("/") / path).read_text()
-    except OSError:
-        return ""
 
 
 def partition_cores(
@@ -62,7 +55,7 @@ def _usable_cores() -> list[int]:
 def _place(core: int, read: Callable[[str], str]) -> tuple[int, int]:
     """Returns socket and physical core of a logical core; the core itself if unknown."""
     folder = f"sys/devices/system/cpu/cpu{core}/topology"
-    fields = [read(f"{folder}/{name}").strip() for name in ("physical_package_id", "core_id")]
+    fields = [read(f"{folder}/{name}") for name in ("physical_package_id", "core_id")]
     if not all(field.isdecimal() for field in fields):
         return 0, core
     return int(fields[0]), int(fields[1])

@@ -24,8 +24,8 @@ def machine(physical, sockets=1, siblings_far=True, **files):
     for core in range(2 * physical):
         of = core % physical if siblings_far else core // 2
         folder = f"sys/devices/system/cpu/cpu{core}/topology"
-        files[f"{folder}/core_id"] = f"{of % (physical // sockets)}\n"
-        files[f"{folder}/physical_package_id"] = f"{of // (physical // sockets)}\n"
+        files[f"{folder}/core_id"] = f"{of % (physical // sockets)}"
+        files[f"{folder}/physical_package_id"] = f"{of // (physical // sockets)}"
     return lambda path: files.get(path, "")
 
 

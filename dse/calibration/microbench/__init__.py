@@ -10,7 +10,6 @@ Subpackages: :mod:`~dse.calibration.microbench.plan`,
 from __future__ import annotations
 
 from dse.calibration.microbench._machine import (
-    available_cores,
     describe_machine,
     keep_freed_memory,
 )
@@ -44,7 +43,6 @@ __all__ = [
     "Progress",
     "Purpose",
     "SessionResult",
-    "available_cores",
     "default_local_ranks",
     "default_threads",
     "describe_machine",

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from dse._system import available_cores, cpu_name, read_system_file
 from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import MachineInfo
 from dse.errors import CalibrationError
@@ -41,7 +42,7 @@ def describe_machine(device: str) -> MachineInfo:
     if device == "cpu":
         return MachineInfo(
             device="cpu",
-            device_name=_cpu_name(),
+            device_name=cpu_name(),
             device_count=1,
             compute_units=cores,
             driver="",
@@ -72,42 +73,21 @@ def describe_machine(device: str) -> MachineInfo:
     )
 
 
-def available_cores() -> int:
-    """Returns the logical cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every operating system
-        return os.cpu_count() or 1
-
-
-def _cpu_name() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or "unknown processor"
-
-
 def _last_level_cache_bytes(folder: Path) -> int:
     """Size of the highest cache level that the first core sees, 0 when the system does not say."""
     sizes = [(0, 0)]
     for index in folder.glob("index*"):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _read(index / "size").strip())
-        level = _read(index / "level").strip()
+        size = re.fullmatch(r"(\d+)([KMG]?)", read_system_file(index / "size"))
+        level = read_system_file(index / "level")
         if size and level.isdigit():
             sizes.append((int(level), int(size[1]) * _SIZE_UNITS[size[2]]))
     return max(sizes)[1]
 
 
 def _driver_version() -> str:
-    found = re.search(
-        r"Kernel Module.*?(\d+\.\d+[.\d]*)", _read(Path("/proc/driver/nvidia/version"))
-    )
+    text = read_system_file("proc/driver/nvidia/version")
+    found = re.search(r"Kernel Module.*?(\d+\.\d+[.\d]*)", text)
     return found[1] if found else ""
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 #: Parameters of glibc's mallopt, from malloc.h.

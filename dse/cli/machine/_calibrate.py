@@ -88,9 +88,9 @@ def calibrate_command(
 
     Measured points are kept next to the platform: the same command continues where it ended.
     """
+    from dse._system import available_cores
     from dse.calibration import fit_machine, write_machine
     from dse.calibration.microbench import (
-        available_cores,
         default_local_ranks,
         default_threads,
         describe_machine,

@@ -11,6 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from dse._system import available_cores
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def useful_jobs(name: str, jobs: int, address: str, at_once: int) -> int:
         return jobs
     limit, reason = at_once, "configurations are evaluated at once"
     cluster = name == "ray" and (address or os.environ.get("RAY_ADDRESS", "")) not in ("", "local")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if not cluster and cores is not None and cores < limit:
+    cores = available_cores()
+    if not cluster and cores < limit:
         limit, reason = cores, "cores are here"
     if jobs > limit:
         _LOGGER.warning(

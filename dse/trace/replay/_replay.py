@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse._system import available_cores
 from dse._torch import load_torch
 from dse.errors import ConfigError, WorkerError
 from dse.launch import RankContext, start_ranks
@@ -199,8 +199,7 @@ def _in_processes(
         options = replace(options, memory_limit_bytes=share or None)
     own = tuple(_own_files(one, files) for one in read)
     job = _WorkerInput(own, options, ranks, groups, operators)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = options.threads or max(1, (cores or 1) // len(ranks))
+    threads = options.threads or max(1, available_cores() // len(ranks))
     try:
         with start_ranks(
             partial(_worker, job),

@@ -5,10 +5,10 @@ import multiprocessing
 
 import pytest
 
+from dse._system import available_cores
 from dse.calibration.microbench import (
     MeasureSettings,
     Purpose,
-    available_cores,
     describe_machine,
     make_plan,
     run_session,

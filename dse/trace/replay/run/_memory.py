@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-import re
 from typing import Any
 
+from dse._system import memory_bytes
 from dse.errors import ConfigError
 
 #: Share of what is left that a replay takes by itself.
 _SHARE = 0.9
-_FREE = re.compile(r"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
 
 
 def available_bytes(torch: Any, device: str) -> int:
@@ -19,11 +17,7 @@ def available_bytes(torch: Any, device: str) -> int:
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return int(free)
-    try:
-        found = _FREE.search(Path("/proc/meminfo").read_text(encoding="ascii"))
-    except OSError:
-        found = None
-    return int(found.group(1)) * 1024 if found else 0
+    return memory_bytes("MemAvailable") or 0
 
 
 class MemoryBudget:
