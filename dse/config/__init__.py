@@ -48,7 +48,6 @@ from dse.config._override import (
     relative_factor,
 )
 from dse.config._quantities import (
-    UnitKind,
     exact_quantity,
     format_quantity,
     parse_count,
@@ -57,6 +56,7 @@ from dse.config._quantities import (
     parse_rental_price,
     readable_quantity,
 )
+from dse.config._units import UnitKind
 
 __all__ = [
     "MAX_COUNT",

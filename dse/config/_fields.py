@@ -10,13 +10,12 @@ from typing_extensions import TypeAliasType
 
 from dse._reading import MAX_RANKS
 from dse.config._quantities import (
-    EXAMPLES,
-    UnitKind,
     exact_quantity,
     parse_quantity,
     parse_rental_price,
     quantity_pattern,
 )
+from dse.config._units import EXAMPLES, UnitKind
 
 
 def _validator(kind: UnitKind) -> BeforeValidator:

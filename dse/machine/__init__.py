@@ -8,6 +8,7 @@ Subpackages: :mod:`~dse.machine.platforms` reads machines from YAML,
 
 from __future__ import annotations
 
+from dse.machine._cluster import Cluster, devices_per_domain
 from dse.machine._contention import (
     COLLECTIVE_SLOWDOWN,
     KERNEL_SLOWDOWN,
@@ -16,18 +17,15 @@ from dse.machine._contention import (
 )
 from dse.machine._groups import changed_cluster, rank_group
 from dse.machine._hardware import (
-    Cluster,
     DeviceSpec,
     HostLinkSpec,
     HostSpec,
     LinkKind,
     LinkSpec,
     NetworkSpec,
-    PeakRates,
-    Precision,
-    devices_per_domain,
 )
 from dse.machine._offers import Offer, Quote
+from dse.machine._precision import PeakRates, Precision
 
 __all__ = [
     "COLLECTIVE_SLOWDOWN",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.machine._hardware import Cluster
+    from dse.machine._cluster import Cluster
 
 
 def rank_group(cluster: Cluster, ranks: int, stride: int) -> Cluster:

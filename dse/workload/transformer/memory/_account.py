@@ -31,6 +31,15 @@ from dse.workload.transformer._types import (
 from dse.workload.transformer.kernels._experts import ExpertWork
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Product
+from dse.workload.transformer.memory._parameters import (
+    end_parameters,
+    layer_parameters,
+    optimizer_parameters,
+    stage_expert_parameters,
+    stage_matrix_parameters,
+    stage_parameters,
+    stage_shard,
+)
 from dse.workload.transformer.memory._recompute import (
     chosen_layers,
     chosen_share,
@@ -138,86 +147,6 @@ def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     # Fused kernels weigh rows by their scores in the activation: no output is needed again.
     output = 0 if problem.software.fused_elementwise else value
     return rows * (kept * inner + (operand + output) * model.hidden), rows * operand * inner
-
-
-def end_parameters(problem: TransformerJob, *, last: bool) -> float:
-    """Returns the parameters of a rank before the layers, or after them, of that stage.
-
-    Tensor parallelism splits the rows of the vocabulary; positions, segments, the final norm and
-    BERT's transform are on each of its ranks, as in Megatron-LM.
-
-    Args:
-        problem: What is trained, where and how.
-        last: After the layers; there a tied embedding counts again if another stage has it too.
-    """
-    model, parallelism = problem.model, problem.parallelism
-    vocabulary = model.vocab * model.hidden
-    if not last:
-        return vocabulary / parallelism.tensor + model.embedding_parameters - vocabulary
-    own = 0 if model.tied_embeddings else vocabulary
-    held = 0 if model.tied_embeddings and parallelism.pipeline == 1 else vocabulary
-    if model.mtp_modules and parallelism.pipeline > 1 and not model.tied_embeddings:
-        held += vocabulary  # what modules take in
-    return held / parallelism.tensor + model.head_parameters - own
-
-
-def stage_parameters(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a rank of a stage before any sharding over replicas.
-
-    Those of experts are counted by :func:`stage_expert_parameters`.
-    """
-    total = sum(
-        count * layer_parameters(alike) for alike, count in problem.stage_layer_jobs(stage)
-    )
-    if stage == 0:
-        total += end_parameters(problem, last=False)
-    if stage == problem.parallelism.pipeline - 1:
-        total += end_parameters(problem, last=True)
-    return total
-
-
-def layer_parameters(problem: TransformerJob) -> float:
-    """Returns the parameters of a rank in one layer, all layers being alike; no experts."""
-    model, tensor = problem.model, problem.parallelism.tensor
-    vectors = 6 if model.biases else 2
-    whole = min(vectors * model.hidden, model.layer_vector_parameters)
-    split = (model.layer_vector_parameters - whole) / tensor
-    return model.layer_matrix_parameters_of(tensor) + split + whole
-
-
-def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a rank's experts before any sharding over replicas."""
-    parallelism = problem.parallelism
-    experts = sum(
-        count * alike.model.layer_expert_parameters
-        for alike, count in problem.stage_layer_jobs(stage)
-    )
-    return experts / parallelism.expert_ranks
-
-
-def stage_shard(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a stage's shard, if as many ranks as may share them."""
-    parallelism = problem.parallelism
-    shared = stage_parameters(problem, stage)
-    experts = stage_expert_parameters(problem, stage)
-    return shared / parallelism.shards + experts / parallelism.expert_zero
-
-
-def stage_matrix_parameters(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a rank's matrices in the layers of a stage."""
-    tensor = problem.parallelism.tensor
-    shared = sum(
-        count * alike.model.layer_matrix_parameters_of(tensor)
-        for alike, count in problem.stage_layer_jobs(stage)
-    )
-    return shared + stage_expert_parameters(problem, stage)
-
-
-def optimizer_parameters(problem: TransformerJob, stage: int) -> float:
-    """Returns the parameters of a stage that one rank updates."""
-    if problem.parallelism.data_sharding.shards_optimizer:
-        return stage_shard(problem, stage)
-    return stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
 
 
 def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:

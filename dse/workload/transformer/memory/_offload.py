@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.machine.kernels import host_copy_time_s
-from dse.workload.transformer.memory._account import (
-    kept_layer_bytes,
-    optimizer_parameters,
-)
+from dse.workload.transformer.memory._account import kept_layer_bytes
+from dse.workload.transformer.memory._parameters import optimizer_parameters
 from dse.workload.transformer.memory._recompute import chosen_share
 from dse.workload.transformer.step._cost import Cost
 

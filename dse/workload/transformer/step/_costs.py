@@ -11,14 +11,14 @@ from dse.workload.transformer._types import DataSharding
 from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Elementwise, OperatorCall
-from dse.workload.transformer.memory._account import (
+from dse.workload.transformer.memory._offload import host_update
+from dse.workload.transformer.memory._parameters import (
     end_parameters,
     optimizer_parameters,
     stage_expert_parameters,
     stage_matrix_parameters,
     stage_parameters,
 )
-from dse.workload.transformer.memory._offload import host_update
 from dse.workload.transformer.step._cost import Cost, total_cost
 from dse.workload.transformer.step._layer_costs import (
     LAYER_PASSES,

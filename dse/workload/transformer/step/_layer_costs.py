@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dse.workload.transformer._types import DataSharding, Recompute, RecomputeModule, Schedule
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Elementwise
-from dse.workload.transformer.memory._account import layer_parameters
 from dse.workload.transformer.memory._offload import offloaded_layer
+from dse.workload.transformer.memory._parameters import layer_parameters
 from dse.workload.transformer.memory._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer.step._cost import Cost, kernels_next_to, total_cost, transfer_next_to
 from dse.workload.transformer.step._structure import Role
