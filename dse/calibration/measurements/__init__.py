@@ -17,11 +17,10 @@ from dse.calibration.measurements._names import (
     collective_of,
     value_bytes_of,
 )
-from dse.calibration.measurements._read import (
+from dse.calibration.measurements._read_collectives import read_collective, read_exchange
+from dse.calibration.measurements._read_kernels import (
     read_attention,
-    read_collective,
     read_embedding,
-    read_exchange,
     read_experts,
     read_gemm,
 )

@@ -141,6 +141,10 @@ def _expect(option: str, value: str | None, known: tuple[str, ...]) -> None:
         )
 
 
+#: Everything as the file says.
+NO_OPTIONS = ColumnOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of a table by our names.

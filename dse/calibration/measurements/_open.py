@@ -10,7 +10,7 @@ import numpy as np
 from dse._reading import MAX_TABLE_BYTES, read_bytes
 from dse._suggest import hint
 from dse._tables import Table, parse_table, snake_case, table_text
-from dse.calibration.measurements._checks import Checker
+from dse.calibration.measurements._checks import Checker, check_count, check_repeats
 from dse.calibration.measurements._columns import Columns, find_columns, time_unit
 from dse.calibration.measurements._dispatch import all_to_alls, is_dispatch_table
 from dse.calibration.measurements._names import TIME_UNITS
@@ -61,9 +61,37 @@ class Opened:
         """Returns the whole numbers of a column by our name."""
         return self.checker.sizes(self.columns.of[field], least=least, advice=advice)
 
-    def time_s(self) -> NDArray[np.float64]:
-        """Returns the times in seconds."""
-        return self.checker.positive(self.columns.of["time"]) * TIME_UNITS[self.unit]
+    def common(
+        self,
+        keys: Mapping[str, NDArray[Any]],
+        *notes: str,
+        minimum_points: int,
+        tolerance: float,
+    ) -> dict[str, Any]:
+        """Returns what all samples have; reports all that is wrong with the file.
+
+        Args:
+            keys: What makes two rows measurements of the same.
+            *notes: Said ahead of those on the rows.
+            minimum_points: Fewest rows.
+            tolerance: How much longer, as a fraction, the longest of several times of the same
+                may be than the shortest.
+
+        Raises:
+            ConfigError: Values are impossible.
+            CalibrationError: Too few rows, or repeated ones that disagree.
+        """
+        time_s = self.checker.positive(self.columns.of["time"]) * TIME_UNITS[self.unit]
+        self.checker.finish()
+        check_count(self.table, minimum_points)
+        used = tuple(self.columns.of.values())
+        repeats = check_repeats(self.table, keys, time_s, tolerance, used)
+        return {
+            "time_s": time_s,
+            "source_rows": self.table.rows,
+            "origin": self.origin,
+            "notes": (*notes, *self.notes, *repeats),
+        }
 
     def words(self, field: str, constant: str | None, words: Vocabulary) -> NDArray[np.str_]:
         """Returns our names for the terms of a column, or the one given for the whole file.

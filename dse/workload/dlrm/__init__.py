@@ -11,7 +11,8 @@ from dse.workload.dlrm._parameters import (
 )
 from dse.workload.dlrm._problem import DlrmProblem, WeightSync, make_problem
 from dse.workload.dlrm._workload import DlrmWorkload
-from dse.workload.dlrm.iteration._durations import first_steps_s, slot_durations_s
+from dse.workload.dlrm.iteration._durations import slot_durations_s
+from dse.workload.dlrm.iteration._exchange_durations import first_steps_s
 from dse.workload.dlrm.iteration._layout import build_layout
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS, DlrmProgram

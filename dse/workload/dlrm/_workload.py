@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar
 
 from dse.config import parse_document
 from dse.errors import ConfigError
-from dse.machine import Precision, rank_group
+from dse.machine import Precision
 from dse.model import ModelDocument
 from dse.sharding import (
     TORCHREC_MODULE,
@@ -19,27 +19,32 @@ from dse.sharding import (
 )
 from dse.workload._launch import LaunchMode
 from dse.workload._model_workload import ModelWorkload
-from dse.workload.dlrm._chosen import chosen_constraints, chosen_wire, stored_model
+from dse.workload.dlrm._chosen import (
+    chosen_constraints,
+    chosen_software,
+    global_batch_size,
+    sharding_group,
+    sharding_types,
+    stored_model,
+    weight_sync,
+)
 from dse.workload.dlrm._contents import model_contents
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import (
-    FORMER_PIPELINE,
     PLACEMENT_PREFIX,
     TYPE_SEPARATOR,
     DlrmParameters,
-    pipeline_name,
 )
-from dse.workload.dlrm._problem import WeightSync, make_problem
+from dse.workload.dlrm._problem import make_problem
 from dse.workload.dlrm.deploy import torchrec_files
-from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
 from dse.workload.dlrm.program._wire import WireFormats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.machine import Cluster, LinkSpec, NetworkSpec
+    from dse.machine import LinkSpec, NetworkSpec
     from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
@@ -48,21 +53,6 @@ if TYPE_CHECKING:
     from dse.workload._parameters import Parameter, ParametersBlock, ParameterValue
     from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
-    from dse.workload.dlrm.program._programs import DlrmProgram
-    from dse.workload.dlrm.program._software import DlrmRuntime
-
-#: Parameters that change what a program does.
-_OF_PROGRAM = (
-    "overlap_dense_all_reduce",
-    "hot_rows",
-    FORMER_PIPELINE,
-    "train_pipeline",
-    "launch",
-    "communication_precision",
-)
-
-#: Fewest ranks of a sharding group: with one there is nothing to shard.
-_LEAST_GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +136,18 @@ class DlrmWorkload(ModelWorkload):
                 f"choose from {known}"
             )
         name = self.program_name(parameters)
-        program = DLRM_PROGRAMS[name]
-        chosen = tuple((each, parameters[each]) for each in _OF_PROGRAM if each in parameters)
-        software = _chosen_software(
-            name,
-            precision,
-            chosen,
-            on_cpu=cluster.device.kind == "cpu",
-            alone=cluster.world_size == 1,
-        )
         problem = make_problem(
             stored_model(
                 self.model,
                 str(parameters.get("table_data_type", "")),
                 str(parameters.get("sparse_optimizer", "")),
             ),
-            _sharding_group(cluster, parameters, program),
-            _global_batch_size(parameters),
+            sharding_group(cluster, parameters, DLRM_PROGRAMS[name]),
+            global_batch_size(parameters),
             precision,
-            software,
+            chosen_software(name, precision, parameters, cluster),
             host_profile,
-            _weight_sync(parameters),
+            weight_sync(parameters),
         )
         placements = {
             name.removeprefix(PLACEMENT_PREFIX): str(value)
@@ -176,7 +157,7 @@ class DlrmWorkload(ModelWorkload):
         return DlrmJob(
             problem,
             program=name,
-            allowed_types=_types(parameters),
+            allowed_types=sharding_types(parameters),
             constraints=chosen_constraints(parameters, dict(self.table_constraints)),
             placements=tuple(placements.items()),
         )
@@ -254,8 +235,8 @@ class DlrmWorkload(ModelWorkload):
         parameters = dict(configuration.parameters)
         program = DLRM_PROGRAMS[configuration.program or self.default_program]
         whole = platform.cluster(configuration.world_size)
-        cluster = _sharding_group(whole, parameters, program)
-        groups, sync = None, _weight_sync(parameters)
+        cluster = sharding_group(whole, parameters, program)
+        groups, sync = None, weight_sync(parameters)
         if cluster.replicas > 1:
             groups = DmpCollection(
                 world_size=whole.world_size,
@@ -297,119 +278,6 @@ class DlrmWorkload(ModelWorkload):
             for platform in choices["platform"]
             for world_size in choices["world_size"]
         ]
-        return placement_parameters(self.model, _types({"sharding_types": sets[0]}), clusters)
-
-
-def _global_batch_size(parameters: Mapping[str, ParameterValue]) -> int:
-    if "global_batch_size" in parameters:
-        return int(parameters["global_batch_size"])
-    return int(parameters["local_batch_size"]) * int(parameters["world_size"])
-
-
-def _sharding_group(
-    cluster: Cluster, parameters: Mapping[str, ParameterValue], program: DlrmProgram
-) -> Cluster:
-    """Returns the ranks that tables are sharded over: all, or one of several equal groups."""
-    replicas = int(parameters.get("replicas", 1))
-    if replicas == 1:
-        return cluster
-    ranks = cluster.world_size // replicas
-    if not program.replicates:
-        known = ", ".join(one.name for one in DLRM_PROGRAMS.values() if one.replicates)
-        raise ConfigError(
-            f"replicas {replicas}: program {program.name} shards every table over all ranks; "
-            f"choose from {known}"
+        return placement_parameters(
+            self.model, sharding_types({"sharding_types": sets[0]}), clusters
         )
-    if cluster.world_size % replicas or ranks < _LEAST_GROUP:
-        raise ConfigError(
-            f"replicas {replicas}: {cluster.world_size} ranks do not divide into as many groups "
-            f"of at least {_LEAST_GROUP} ranks; choose a divisor of {cluster.world_size} up to "
-            f"{cluster.world_size // _LEAST_GROUP}"
-        )
-    # Inside one domain it makes no difference where the ranks of a group are.
-    strided = cluster.domain_count == 1 or parameters.get("replica_placement") != "contiguous"
-    return rank_group(cluster, ranks, replicas if strided else 1)
-
-
-def _weight_sync(parameters: Mapping[str, ParameterValue]) -> WeightSync:
-    return WeightSync(
-        int(parameters.get("sync_interval", 1)), bool(parameters.get("sync_optimizer_state", True))
-    )
-
-
-@lru_cache(maxsize=1024)
-def _chosen_software(
-    name: str,
-    precision: Precision,
-    chosen: tuple[tuple[str, ParameterValue], ...],
-    *,
-    on_cpu: bool,
-    alone: bool,
-) -> DlrmRuntime:
-    """Returns a training program with what parameters say about it in place of what it does.
-
-    Studies look at thousands of jobs that share a few of them.
-
-    Args:
-        name: Name of the program.
-        precision: Precision of the dense part.
-        chosen: Names and values of the parameters that change a program.
-        on_cpu: Whether it runs on CPUs.
-        alone: Whether there is a single rank, which sends nothing.
-
-    Raises:
-        ConfigError: The program cannot do that.
-    """
-    program, parameters = DLRM_PROGRAMS[name], dict(chosen)
-    software = program.software_for(precision, on_cpu=on_cpu)
-    changes: dict[str, Any] = {
-        name: bool(parameters[name])
-        for name in ("overlap_dense_all_reduce", "hot_rows")
-        if name in parameters
-    }
-    if FORMER_PIPELINE in parameters:
-        # In studies of earlier versions.
-        changes["pipeline"] = TrainPipeline(pipeline_name(bool(parameters[FORMER_PIPELINE])))
-    if "train_pipeline" in parameters:
-        changes["pipeline"] = _chosen_pipeline(program, str(parameters["train_pipeline"]))
-    if "launch" in parameters:
-        changes["launch"] = LaunchMode(str(parameters["launch"]))
-    if "communication_precision" in parameters:
-        text = str(parameters["communication_precision"])
-        wire = chosen_wire(program, software.wire, text)
-        changes["wire"] = software.wire if alone else wire
-    changed = replace(software, **changes)
-    if changed.launch is LaunchMode.CUDA_GRAPHS and not changed.capturable:
-        able = ", ".join(name for name, one in DLRM_PROGRAMS.items() if one.software.capturable)
-        raise ConfigError(
-            f"launch cuda_graphs: an iteration of program {program.name} cannot be captured: the "
-            "host reads from the devices how many indices each rank gets; use launch eager, or a "
-            f"program that can be captured: {able}"
-        )
-    return changed
-
-
-def _chosen_pipeline(program: DlrmProgram, name: str) -> TrainPipeline:
-    """Returns the pipeline that is asked for, if the program has it.
-
-    Raises:
-        ConfigError: It has not.
-    """
-    pipeline = TrainPipeline(name)
-    if program.looks_ahead or pipeline in (TrainPipeline.BASE, TrainPipeline.SPARSE_DIST):
-        return pipeline
-    able = ", ".join(one.name for one in DLRM_PROGRAMS.values() if one.looks_ahead)
-    raise ConfigError(
-        f"train pipeline {name}: {program.name} has no such pipeline; use base or sparse_dist, or "
-        f"one of the programs {able}"
-    )
-
-
-def _types(parameters: Mapping[str, ParameterValue]) -> frozenset[ShardingType]:
-    if "sharding_types" not in parameters:
-        return frozenset(ShardingType)
-    names = str(parameters["sharding_types"]).split(TYPE_SEPARATOR)
-    try:
-        return frozenset(ShardingType(name) for name in names)
-    except ValueError as error:
-        raise ConfigError(f"unknown sharding type: {error}") from error

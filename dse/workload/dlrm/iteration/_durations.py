@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.machine import COLLECTIVE_SLOWDOWN, has_own_engines
 from dse.machine.collectives import (
     CollectiveOp,
     Group,
@@ -22,20 +21,18 @@ from dse.machine.kernels import (
     streaming_estimate,
 )
 from dse.workload.dlrm.iteration._codec import fill_codec_spreads, fill_codecs
+from dse.workload.dlrm.iteration._exchange_durations import (
+    exchange_ways,
+    fill_all_to_alls,
+    fill_reductions,
+)
 from dse.workload.dlrm.iteration._exchanges import (
     all_reduce_s,
-    all_to_all_s,
-    between_nodes_s,
-    first_step_s,
     node_group,
-    reduce_inside_s,
-    reduce_scatter_s,
 )
 from dse.workload.dlrm.iteration._weight_sync import synced_bytes, weight_sync_s
-from dse.workload.dlrm.program._software import InputPath
 from dse.workload.dlrm.scoring._features import (
     HOST_PREFETCHED_COLUMN,
-    LENGTH_BYTES,
     RANK_BLOCK_START,
     ExchangeGroup,
     GroupFeature,
@@ -45,13 +42,12 @@ from dse.workload.dlrm.scoring._features import (
     link_column,
     rank_column,
 )
-from dse.workload.dlrm.scoring._slots import GRADIENT_SLOTS, Slot
+from dse.workload.dlrm.scoring._slots import Slot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
 #: Durations of one kind that are computed at once where calls are what costs.
 _CACHED_VALUES = 30_000
@@ -89,8 +85,8 @@ def slot_durations_s(
     if cluster.world_size == 1:
         _fill_replicated_update(problem, features, durations)
         return durations
-    _fill_all_to_alls(problem, layout, features, durations, node_counts)
-    _fill_reductions(problem, layout, features, durations, node_counts)
+    fill_all_to_alls(problem, layout, features, durations, node_counts)
+    fill_reductions(problem, layout, features, durations, node_counts)
     fill_codecs(problem, layout, features, durations, node_counts)
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
@@ -152,7 +148,7 @@ def slot_spreads(
         (Slot.NODE_EXCHANGE_INSIDE, scatter, ExchangeGroup.NODE, wire.reduced, node),
         (Slot.NODE_EXCHANGE_BETWEEN, exchange, ExchangeGroup.NODE, wire.whole, between),
     ):
-        for way, value_bytes in _ways(wire, slot, formats):
+        for way, value_bytes in exchange_ways(wire, slot, formats):
             collectives[way] = (op, value_bytes * samples * most(group), members)
     if problem.sync is not None:
         collectives[Slot.WEIGHT_SYNC] = (
@@ -277,139 +273,6 @@ def _fill_lookups(
         blocks[chosen, GroupFeature.BACKWARD_CACHE],
         problem.software.embedding.update_launches(device),
     )
-
-
-def _fill_all_to_alls(
-    problem: DlrmProblem,
-    layout: int,
-    features: NDArray[np.float64],
-    durations: NDArray[np.float64],
-    node_counts: NDArray[np.float64] | None,
-) -> None:
-    """Fills the exchanges of whole pooled vectors and of the input."""
-    exchanges = _all_to_alls(problem, layout, features)
-    if exchanges:
-        # All of them go through the same formula.
-        held_bytes = np.concatenate([held for _, _, held in exchanges], axis=1)
-        _add_times(exchanges, all_to_all_s(problem, held_bytes, node_counts), durations)
-
-
-def first_steps_s(
-    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Returns the part of :func:`slot_durations_s` that is the first step of exchanges in two.
-
-    Args:
-        problem: Everything but the plan.
-        layout: Exchange groups in use.
-        features: Shape `(features, ranks, candidates)`.
-    """
-    durations = np.zeros((len(Slot), *features.shape[1:]))
-    exchanges = _all_to_alls(problem, layout, features)
-    if exchanges and problem.cluster.world_size > 1:
-        held_bytes = np.concatenate([held for _, _, held in exchanges], axis=1)
-        _add_times(exchanges, first_step_s(problem, held_bytes), durations)
-    return durations
-
-
-#: An exchange, a factor on its duration, and what each rank deals out in it.
-_AllToAll = tuple[Slot, float, "NDArray[np.float64]"]
-
-
-def _all_to_alls(
-    problem: DlrmProblem, layout: int, features: NDArray[np.float64]
-) -> list[_AllToAll]:
-    """Returns the all-to-alls of whole pooled vectors and of the input."""
-    cluster, wire = problem.cluster, problem.software.wire
-    exchanges: list[_AllToAll] = []
-    if layout >> ExchangeGroup.POOLED & 1:
-        exchanged = features[group_column(ExchangeGroup.POOLED, GroupFeature.EXCHANGED)]
-        held = problem.global_batch_size * exchanged
-        ways = _ways(wire, Slot.POOLED_EXCHANGE, wire.whole)
-        exchanges += [(slot, 1.0, value_bytes * held) for slot, value_bytes in ways]
-    exchanges_input = problem.software.input_path is InputPath.BY_SAMPLE
-    if exchanges_input and layout != 1 << ExchangeGroup.REPLICATED:
-        # Prefetched, it overlaps with this batch's lookups.
-        ahead = problem.software.pipeline.distributes_ahead
-        overlaps = ahead and has_own_engines(cluster.device)
-        slowdown = COLLECTIVE_SLOWDOWN if overlaps else 1.0
-        input_bytes = features[rank_column(RankFeature.INPUT)]
-        exchanges += [
-            (Slot.INPUT_EXCHANGE, slowdown, part * input_bytes) for part in _input_parts(problem)
-        ]
-    return exchanges
-
-
-def _add_times(
-    exchanges: list[_AllToAll], seconds: NDArray[np.float64], durations: NDArray[np.float64]
-) -> None:
-    """Adds the time of each exchange to that of its task."""
-    for (slot, factor, _), lasts_s in zip(
-        exchanges, seconds.reshape(len(exchanges), -1), strict=True
-    ):
-        durations[slot] += factor * lasts_s
-
-
-def _fill_reductions(
-    problem: DlrmProblem,
-    layout: int,
-    features: NDArray[np.float64],
-    durations: NDArray[np.float64],
-    node_counts: NDArray[np.float64] | None,
-) -> None:
-    """Fills the exchanges of partial sums, over all ranks and over those of a node.
-
-    Every rank holds partial sums of all columns for the whole batch; forward they are reduced and
-    scattered, backward the gradients are gathered: the same volume.
-    """
-    samples, wire = problem.global_batch_size, problem.software.wire
-    if layout >> ExchangeGroup.ROW & 1:
-        held = samples * features[group_column(ExchangeGroup.ROW, GroupFeature.EXCHANGED)]
-        for slot, value_bytes in _ways(wire, Slot.ROW_EXCHANGE, wire.reduced):
-            durations[slot] = reduce_scatter_s(problem, value_bytes * held, node_counts)
-    if layout >> ExchangeGroup.NODE & 1:
-        held = samples * features[group_column(ExchangeGroup.NODE, GroupFeature.EXCHANGED)]
-        for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_INSIDE, wire.reduced):
-            durations[slot] = reduce_inside_s(problem.cluster, value_bytes * held)
-        # The ranks of a domain hold the same, and send a part each.
-        local = problem.cluster.domain_size
-        part = held[::local] / local
-        for slot, value_bytes in _ways(wire, Slot.NODE_EXCHANGE_BETWEEN, wire.whole):
-            durations[slot] = between_nodes_s(problem.cluster, value_bytes * part, node_counts)
-
-
-def _ways(
-    wire: WireFormats, slot: Slot, formats: tuple[WireFormat, WireFormat]
-) -> list[tuple[Slot, float]]:
-    """Returns an exchange of outputs, and that of gradients where it is not the same task.
-
-    Args:
-        wire: Formats on the wire.
-        slot: The exchange of outputs.
-        formats: Those of its values and of their gradients.
-
-    Returns:
-        Slot and bytes of a value.
-    """
-    found = [(slot, formats[0].value_bytes)]
-    if not wire.mirrored:
-        found.append((GRADIENT_SLOTS[slot], formats[1].value_bytes))
-    return found
-
-
-def _input_parts(problem: DlrmProblem) -> tuple[float, ...]:
-    """Shares of the input's bytes that its collectives carry.
-
-    Lengths and indices have the same ratio on every rank as in the whole batch: a table's are
-    sent to the same ranks.
-    """
-    if not problem.software.lengths_first:
-        return (1.0,)
-    tables = problem.model.tables
-    lengths = float(LENGTH_BYTES * sum(table.bag_count for table in tables))
-    indices = sum(table.lookup_bytes * table.lookups_per_sample for table in tables)
-    share = lengths / (lengths + indices)
-    return (share, 1.0 - share)
 
 
 def _fill_replicated_update(
