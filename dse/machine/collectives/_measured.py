@@ -205,7 +205,7 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
             spread = math.hypot(spread, _SPREAD_OTHER_OP)
         least_bytes = curve.size_bytes[0]
         if least_bytes > _LARGEST_LEAST_BYTES:
-            curve = _begun(link, curve, op, ranks, nodes)
+            curve = _with_latency(link, curve, op, ranks, nodes)
         if source is op and max(known) < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
             return Measured(curve, spread, least_bytes, (link, ranks), change)
         return Measured(curve, spread, least_bytes, change=change)
@@ -293,7 +293,7 @@ def _scaled(
     )
 
 
-def _begun(
+def _with_latency(
     link: LinkSpec, curve: SizeCurve, op: CollectiveOp, ranks: int, nodes: int
 ) -> SizeCurve:
     """A curve of large messages with a beginning: below them the analytical time has the shape."""

@@ -30,7 +30,7 @@ _LONGEST_FOLDER = 40
 #: How long to try to reach the address of a cluster.
 _CONNECT_TIMEOUT_S = 10.0
 
-#: Environment of a local Ray. Ray binds its ports, which run code for whoever connects, to the
+#: Environment of a local Ray. Ray binds its ports, which run code for anyone who connects, to the
 #: loopback interface only where it takes a cluster of several machines to be impossible; it reads
 #: that when it is imported.
 _LOCAL_ENVIRONMENT = {

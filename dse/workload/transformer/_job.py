@@ -115,7 +115,7 @@ class TransformerJob(Job):
 
     @property
     def own_engines(self) -> bool:
-        """Whether transfers run beside kernels, and the host ahead of both.
+        """Whether transfers overlap with kernels, and the host ahead of both.
 
         Between processes on a CPU, all of them take the cores of the ranks in turn.
         """
