@@ -121,7 +121,7 @@ OPENS = {
     # Files that this process has just written.
     "dse/trace/capture/_profiler.py",
     "dse/calibration/microbench/log/_journal.py",
-    "dse/calibration/microbench/ranks/_in_step.py",
+    "dse/calibration/microbench/ranks/_barrier.py",
     "dse/search/storage/_journal_repair.py",
 }
 

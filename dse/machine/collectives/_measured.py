@@ -270,8 +270,8 @@ def _continued(
     size = size[(size >= second.size_bytes[0]) & (size <= second.size_bytes[-1])]
     at_low, at_high = first.at(size), second.at(size)
     weight = min(math.log(ranks / low.ranks) / math.log(high.ranks / low.ranks), 1.0)
-    bend = (at_low / _line_s(first, size)) ** (1 - weight) * (
-        at_high / _line_s(second, size)
+    bend = (at_low / first.line_s(size)) ** (1 - weight) * (
+        at_high / second.line_s(size)
     ) ** weight
     time_s = bend * (latency_s + size * inverse)
     if ranks < high.ranks:
@@ -306,10 +306,6 @@ def _with_latency(
         (*size[:-1].tolist(), *curve.size_bytes),
         (*(curve.time_s[0] * shape[:-1] / shape[-1]).tolist(), *curve.time_s),
     )
-
-
-def _line_s(curve: SizeCurve, size: NDArray[np.float64]) -> NDArray[np.float64]:
-    return curve.latency_s + size / curve.bandwidth_bytes_per_s
 
 
 def _monotone(
