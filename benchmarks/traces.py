@@ -44,7 +44,6 @@ from dse.trace import (
     match_collectives,
     read_execution_trace,
     read_kineto,
-    resimulate,
     trace_graph,
 )
 from dse.trace.read._files import documents
@@ -95,7 +94,7 @@ def mark(what: str, value: float, limit: float, unit: str, *, at_least: bool = F
 
 def measure(path: str) -> None:
     """Prints the figures of one file; runs in a process of its own."""
-    text = sum(len(content) for _, content in documents(path))
+    text = sum(len(content) for _, content in documents(path, ()))
     read_s = 9e9
     for _ in range(REPEATS):
         before = time.perf_counter()
@@ -120,7 +119,7 @@ def peak(path: str) -> None:
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     read_kineto(path)
     used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024
-    text = sum(len(content) for _, content in documents(path))
+    text = sum(len(content) for _, content in documents(path, ()))
     print(f"{Path(path).name}: peak {used / 1e6:.0f} MB = {used / text:.1f} × the text")
 
 
@@ -156,7 +155,8 @@ def replays(path: str) -> None:
         "  rank  measured µs  alone µs  error     together µs  error     "
         "compute  exposed communication  idle µs  unexplained"
     )
-    alone = resimulate(traces, simulate, together=False)
+    graphs = [trace_graph([trace], [link(trace)]) for trace in traces]
+    alone = [one for each in graphs for one in compare_with_measured(each, simulate(each.graph))]
     together = compare_with_measured(made, times)
     for one, all_ranks in zip(alone, together, strict=True):
         print(

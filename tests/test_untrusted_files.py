@@ -109,11 +109,8 @@ CALLS = {
     "*.load_model": {"dse/machine/fits/_trees.py"},
     # Files of the system, traces that the profiler just wrote, and scripts of the package.
     "*.read_text": {
-        "dse/trace/replay/run/_memory.py",
-        "dse/calibration/microbench/_machine.py",
+        "dse/_system.py",
         "dse/trace/capture/_agent.py",
-        "dse/doctor/_machine.py",
-        "dse/launch/_cores.py",
         "dse/workload/dlrm/deploy/_torchrec.py",
     },
     "*.read_bytes": set(),
@@ -124,7 +121,7 @@ OPENS = {
     # Files that this process has just written.
     "dse/trace/capture/_profiler.py",
     "dse/calibration/microbench/log/_journal.py",
-    "dse/calibration/microbench/ranks/_in_step.py",
+    "dse/calibration/microbench/ranks/_barrier.py",
     "dse/search/storage/_journal_repair.py",
 }
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.calibration._held_out import held_out_groups
 from dse.calibration.measurements import check_units
-from dse.errors import CalibrationError
 from dse.machine.fits import (
     HeldOut,
     KernelCalibration,
@@ -32,14 +32,8 @@ if TYPE_CHECKING:
     from dse.calibration.measurements import AttentionSamples
     from dse.machine import DeviceSpec, Precision
 
-#: Share of the (heads, kv_heads, dim) triples that is held out: a model is known or not at all.
-_HELD_OUT_SHARE = 0.25
-
-#: Chooses the held-out ones.
-_SEED = 0
-
-#: Fewest triples: with fewer, that share would be none at all.
-_MIN_TRIPLES = 4
+#: Sizes of a model's heads: a fit knows the model or not at all.
+_HEADS = ("heads", "kv_heads", "dim")
 
 
 def fit_attention(
@@ -63,7 +57,7 @@ def fit_attention(
     """
     sizes = {name: getattr(samples, name).astype(np.float64) for name in ATTENTION_SIZES}
     check_units(samples, attention_reference_s(device, sizes, precision, causal=True))
-    unseen = _held_out(sizes)
+    unseen = held_out_groups("attention", sizes, _HEADS)
     seen = {name: size[~unseen] for name, size in sizes.items()}
     left_out = {name: size[unseen] for name, size in sizes.items()}
     checked = _fit(device, seen, samples.time_s[~unseen], precision, origin)
@@ -74,31 +68,13 @@ def fit_attention(
     measured_s = samples.time_s[unseen]
     rule = (
         f"a quarter of the (heads, kv_heads, dim) triples ({int(unseen.sum())} of {len(unseen)} "
-        f"points), seed {_SEED}"
+        "points), seed 0"
     )
     return replace(
         _fit(device, sizes, samples.time_s, precision, origin),
         spread=log_spread(predicted_s, measured_s),
         held_out=held_out_errors(predicted_s, measured_s, rule),
     )
-
-
-def _held_out(sizes: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-    # Sorted, so that the split does not depend on the order of the file.
-    triples, group = np.unique(
-        np.stack([sizes["heads"], sizes["kv_heads"], sizes["dim"]], axis=1),
-        axis=0,
-        return_inverse=True,
-    )
-    if len(triples) < _MIN_TRIPLES:
-        raise CalibrationError(
-            f"attention: {len(triples)} different (heads, kv_heads, dim), at least {_MIN_TRIPLES} "
-            "are needed to fit on some and check on others; measure more"
-        )
-    order = np.random.default_rng(_SEED).permutation(len(triples))
-    left_out = np.zeros(len(triples), dtype=bool)
-    left_out[order[: int(len(triples) * _HELD_OUT_SHARE)]] = True
-    return np.asarray(left_out[group.ravel()])
 
 
 def _fit(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.calibration._held_out import held_out_groups
 from dse.calibration.measurements import check_units
 from dse.errors import CalibrationError
 from dse.machine import Precision
@@ -45,11 +46,8 @@ _MIN_TREE_POINTS = 1000
 #: than half as large.
 _MANY_POINTS = 10_000
 
-#: Share of the (n, k) pairs that is held out: a layer's shape is either known or not at all.
-_HELD_OUT_SHARE = 0.25
-
-#: Fewest (n, k) pairs: with fewer, that share would be no pair at all.
-_MIN_PAIRS = 4
+#: Sizes of a layer's weights: a fit knows the layer or not at all.
+_WEIGHTS = ("n", "k")
 
 _SHAPE = ("m", "n", "k")
 
@@ -90,20 +88,8 @@ def split_gemm(
     sizes = {name: getattr(chosen, name).astype(np.float64) for name in _SHAPE}
     reference_s = gemm_reference_s(device, sizes["m"], sizes["n"], sizes["k"], precision)
     check_units(chosen, reference_s)
-    # Sorted, so that the split does not depend on the order of the file.
-    pairs, group = np.unique(
-        np.stack([sizes["n"], sizes["k"]], axis=1), axis=0, return_inverse=True
-    )
-    if len(pairs) < _MIN_PAIRS:
-        raise CalibrationError(
-            f"gemm in {precision.value}: {len(pairs)} different (n, k) "
-            f"pair{'' if len(pairs) == 1 else 's'}, at least {_MIN_PAIRS} (n, k) pairs are needed "
-            "to fit on some and check on others; measure more n and k"
-        )
-    order = np.random.default_rng(seed).permutation(len(pairs))
-    left_out = np.zeros(len(pairs), dtype=bool)
-    left_out[order[: int(len(pairs) * _HELD_OUT_SHARE)]] = True
-    return GemmSplit(sizes, chosen.time_s, reference_s, left_out[group.ravel()])
+    held_out = held_out_groups(f"gemm in {precision.value}", sizes, _WEIGHTS, seed)
+    return GemmSplit(sizes, chosen.time_s, reference_s, held_out)
 
 
 def fit_gemm(

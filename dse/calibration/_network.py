@@ -81,8 +81,8 @@ _RANGES = {
     "full_rate_factor": (1.0, 10.0),
 }
 
-#: Starts beside that of the network's kind: trees as good as rings or far worse, few or many hops,
-#: and low-latency protocols with little or much of the rate.
+#: Starts besides that of the network's kind: trees as good as rings or far worse, few or many
+#: hops, and low-latency protocols with little or much of the rate.
 _STARTS = tuple(
     {
         "relayed_share": relayed,

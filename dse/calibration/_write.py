@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 import os
 from pathlib import Path
 import tempfile
@@ -83,14 +84,12 @@ def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
     }
     assumed = {"origin": "assumed", "source": "not measured on a single machine"}
     rates = {
-        "fp32": device.peak.fp32_flops_per_s,
-        "tf32": device.peak.tf32_flops_per_s,
-        "fp16": device.peak.fp16_flops_per_s,
-        "bf16": device.peak.bf16_flops_per_s,
-        "fp8": device.peak.fp8_flops_per_s,
+        field.name.removesuffix("_flops_per_s"): getattr(device.peak, field.name)
+        for field in fields(device.peak)
     }
-    link_block: dict[str, str] = {"kind": "shared_memory", "bandwidth": "1 GB/s"}
-    link_block |= {
+    link_block = {
+        "kind": "shared_memory",
+        "bandwidth": "1 GB/s",
         "latency": "100 us",
         "origin": "assumed",
         "source": "no collective was measured",
@@ -154,12 +153,10 @@ def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
             }
         },
         "host": {
-            "between_operators": _microseconds(host.between_operators_s),
-            "before_launch": _microseconds(host.before_launch_s),
-            "after_launch": _microseconds(host.after_launch_s),
-            "launch": _microseconds(host.launch_s),
-            "between_launches": _microseconds(host.between_launches_s),
-            "graph_launch": _microseconds(host.graph_launch_s),
+            **{
+                field.name.removesuffix("_s"): _microseconds(getattr(host, field.name))
+                for field in fields(host)
+            },
             **measured,
         },
         "calibrations": [{"file": name} for name in fitted],

@@ -83,7 +83,7 @@ def parse_document(
         text: The text.
         model: Class of the document.
         file: File name for messages.
-        context: What the class has to know beside the text.
+        context: What the class has to know besides the text.
     """
     return _validated(read_yaml(text, file), model, file, context)
 

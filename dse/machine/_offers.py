@@ -98,7 +98,7 @@ class Quote:
     offer: Offer | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What is rented, such as ``2 × AWS p5.48xlarge``; empty when only the price is known."""
         if self.offer is None or self.instances is None:
             return ""

@@ -90,6 +90,11 @@ class OperatorKind(StrEnum):
     COPY_TO_DEVICE = "memcpy_h2d"
     SEQUENCE_ATTENTION = "sequence_attention"
 
+    @property
+    def is_product(self) -> bool:
+        """Whether it is one product of matrices, or a batch of them."""
+        return self in (OperatorKind.GEMM, OperatorKind.BATCHED_GEMM)
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -116,8 +121,3 @@ class Operator:
     traffic_bytes: float = 0.0
     sizes: tuple[tuple[str, float], ...] = ()
     launches: int = 1
-
-    @property
-    def is_gemm(self) -> bool:
-        """Whether it is one product or a batch of them."""
-        return self.kind in (OperatorKind.GEMM, OperatorKind.BATCHED_GEMM)

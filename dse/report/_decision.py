@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import price_words, rate, rate_parts, usd
+from dse.report._metrics import format_price, rate, rate_parts, usd
 from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
@@ -72,7 +72,7 @@ def decision_entries(decision: Decision) -> tuple[DecisionEntry, ...]:
     )
 
 
-def certificate_words(study: StudyResult) -> str:
+def certificate_text(study: StudyResult) -> str:
     """Returns how much of a study's front can be missing, and how to go on."""
     evaluated = [record for record in study.records if record.evaluated]
     found = study.certificate
@@ -93,7 +93,7 @@ def certificate_words(study: StudyResult) -> str:
     return f"not proven complete: the last gain came at {of}; to be surer, {more}"
 
 
-def equal_words(outcome: Outcome) -> str:
+def equal_text(outcome: Outcome) -> str:
     """Returns how many other configurations have an outcome, and what does not matter to it."""
     if not outcome.equal:
         return ""
@@ -101,7 +101,7 @@ def equal_words(outcome: Outcome) -> str:
     return f"+{outcome.equal} equal{f' but for {because}' if because else ''}"
 
 
-def gap_words(gap: float) -> str:
+def gap_text(gap: float) -> str:
     """Returns how far a plan is from the best possible one at most."""
     if gap < _NO_GAP:
         return "as fast as the best possible"
@@ -153,7 +153,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         setup=", ".join(filter(None, setup)),
         speed=_speed(choice),
         interval=_interval(choice),
-        price="" if price is None else price_words(price, choice.rented),
+        price="" if price is None else format_price(price, choice.rented),
         cost="" if cost is None else f"{usd(cost)} USD per billion {choice.counts}",
         doubling=_doubling(choice),
     )

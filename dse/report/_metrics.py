@@ -67,14 +67,14 @@ def with_number(metric: Metric, number: int | None, value: float) -> str:
     return UNKNOWN if number is None else f"{metric.text(value)} (#{number})"
 
 
-def price_words(usd_per_hour: float | None, rented: str) -> str:
+def format_price(usd_per_hour: float | None, rented: str) -> str:
     """Returns the price of all machines and whose it is; `no price` where it is not known."""
     if usd_per_hour is None:
         return "no price"
     return f"{usd_per_hour:,.2f} USD/h" + (f", {rented}" if rented else "")
 
 
-def cost_words(prediction: Prediction) -> str:
+def format_cost(prediction: Prediction) -> str:
     """Returns the cost of a billion samples or tokens; `no price` where it is not known."""
     cost = prediction.cost_usd_per_billion
     return "no price" if cost is None else f"{usd(cost)} USD per billion {prediction.counts}"

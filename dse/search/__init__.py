@@ -54,7 +54,7 @@ from dse.search.analyse._sensitivity import (
     SensitivityInput,
     sensitivity,
 )
-from dse.search.analyse._settings import searched_names, setting_words
+from dse.search.analyse._settings import searched_names, setting_texts
 from dse.search.compare._inputs import InputDifference
 from dse.search.compare._studies import (
     CommonCandidate,
@@ -137,7 +137,7 @@ __all__ = [
     "scaling",
     "searched_names",
     "sensitivity",
-    "setting_words",
+    "setting_texts",
     "stored_overrides",
     "stored_platform",
     "stored_source",

@@ -37,7 +37,7 @@ def text_file(role: str, name: str, path: Path) -> InputFile:
 IN_MEMORY = "<mapping>"
 
 
-def written(space: Mapping[str, object]) -> InputFile:
+def mapping_file(space: Mapping[str, object]) -> InputFile:
     """Returns a search space that was given as a mapping, with the text of a YAML file."""
     import yaml
 
@@ -54,7 +54,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def in_memory(space: SearchSpace) -> InputFile:
+def object_file(space: SearchSpace) -> InputFile:
     """Returns a search space that came from no file."""
     text = repr(space)
     return InputFile("space", space.name, "", _text_digest(text), text)

@@ -13,11 +13,11 @@ from dse.machine.platforms import derive_platform, load_platform
 from dse.model import find_model
 from dse.search._input_files import (
     derived_platform_files,
-    in_memory,
+    mapping_file,
+    object_file,
     platform_facts,
     platform_files,
     text_file,
-    written,
 )
 from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.revise._overrides import StudyMachines, with_overrides
@@ -75,9 +75,9 @@ def read_inputs(
         ConfigError: A file is missing or wrong.
     """
     if isinstance(space, SearchSpace):
-        chosen, file = space, in_memory(space)
+        chosen, file = space, object_file(space)
     elif isinstance(space, Mapping):
-        file = written(space)
+        file = mapping_file(space)
         chosen = parse_document(file.text, SpaceDocument, file=file.path).to_space()
         file = replace(file, name=chosen.name)
     else:

@@ -186,8 +186,7 @@ class Planner:
 
     def _machine(self, ranks: Ranks) -> Platform:
         if self._platform:
-            given = self._platform
-            return load_platform(given) if isinstance(given, str) else given
+            return load_platform(self._platform)
         if ranks.device_kind == "cpu":
             return load_platform("cpu")
         import torch

@@ -69,7 +69,7 @@ def predict_job(job: Job, quote: Quote | None = None) -> Prediction:
         bound_by=step.bound_by,
         bound_share=step.bound_share,
         network=cluster.network.name if cluster and cluster.domain_count > 1 else "",
-        rented="" if quote is None else quote.words,
+        rented="" if quote is None else quote.text,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dse.report import build_view, render_report
-from dse.report._decision import certificate_words, decision_entries, gap_words
+from dse.report._decision import certificate_text, decision_entries, gap_text
 from dse.report.terminal.studies import print_study
 from dse.search import Certificate, decide
 from dse.workload import Parameter
@@ -49,8 +49,8 @@ def test_figures_of_an_entry():
 
 
 def test_a_plan_without_a_gap_is_not_slower_than_the_best():
-    assert "slower" not in gap_words(4e-4)
-    assert "0.1 % slower" in gap_words(6e-4)
+    assert "slower" not in gap_text(4e-4)
+    assert "0.1 % slower" in gap_text(6e-4)
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,20 @@ def test_a_plan_without_a_gap_is_not_slower_than_the_best():
     ],
 )
 def test_the_certificate_says_how_much_can_be_missing(certificate, words):
-    text = certificate_words(replace(three(), certificate=certificate))
+    text = certificate_text(replace(three(), certificate=certificate))
     assert all(word in text for word in words)
 
 
 def test_without_a_certificate_the_last_gain_says_whether_the_front_grew():
     late = [trial(number, 1e6 - number, 1.0) for number in range(9)] + [trial(9, 9e6, 0.5)]
-    words = certificate_words(study_of_trials(*late))
+    words = certificate_text(study_of_trials(*late))
     assert "10 of 10" in words
     assert "--trials 20" in words
-    early = certificate_words(
-        study_of_trials(*(replace(late[9 - n], number=n) for n in range(10)))
-    )
+    early = certificate_text(study_of_trials(*(replace(late[9 - n], number=n) for n in range(10))))
     assert "1 of 10" in early
     looked_at = [Parameter("platform", ("a",)), Parameter("world_size", (1, 2, 8))]
     whole = replace(three(), parameters=tuple(looked_at))
-    assert certificate_words(whole).startswith("front complete")
+    assert certificate_text(whole).startswith("front complete")
 
 
 def test_the_terminal_begins_with_what_to_take_and_what_is_proven():

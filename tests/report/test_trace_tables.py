@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dse.report.terminal import (
-    print_replay,
+    print_resimulation,
     print_sizes,
     print_streams,
     print_trace_summary,
@@ -68,7 +68,7 @@ def test_a_note_of_several_ranks_is_printed_once(tmp_path):
 
 def test_notes_of_a_replay_are_printed(tmp_path):
     ranks = replayed(traces(tmp_path))
-    text = shown(print_replay, ranks, ["one rank is missing"])
+    text = shown(print_resimulation, ranks, ["one rank is missing"])
     assert "note: one rank is missing" in text
     assert "simulated" in text
 
@@ -97,7 +97,7 @@ def test_figures_keep_all_digits(tmp_path, width):
     text = shown(print_trace_summary, summarise(found), width=width)
     for figure in ("4733.123", "3456.789", "3456.79", "1276.334"):
         assert figure in text
-    text = shown(print_replay, replayed(found), width=width)
+    text = shown(print_resimulation, replayed(found), width=width)
     assert text.count("4733.123") == 4
     assert "1276.334" in text
     assert text.count("-0.00 %") + text.count("+0.00 %") == 2

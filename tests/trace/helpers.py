@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from dse.simulate import simulate
+from dse.trace import compare_with_measured, link, match_collectives, trace_graph
+
 HOST = {"pid": 10, "tid": 11}
 
 
@@ -79,3 +82,15 @@ def new_node(number, name, parent, *, inputs=(), types=(), shapes=(), **attribut
 def execution_trace(path, nodes, schema="1.0.1", pid=10):
     path.write_text(json.dumps({"schema": schema, "pid": pid, "nodes": list(nodes)}))
     return path
+
+
+def resimulated(traces, *, together=True, step=None):
+    """Compares each rank with its simulation: with the other ranks, or alone."""
+    links = [link(trace) for trace in traces]
+    if together:
+        graphs = [trace_graph(traces, links, match_collectives(traces, links), step)]
+    else:
+        graphs = [
+            trace_graph([one], [of], (), step) for one, of in zip(traces, links, strict=True)
+        ]
+    return [one for made in graphs for one in compare_with_measured(made, simulate(made.graph))]

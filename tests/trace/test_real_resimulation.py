@@ -10,8 +10,8 @@ from dse.simulate import simulate
 from dse.trace import (
     TaskRole,
     compare_with_measured,
-    resimulate,
 )
+from tests.trace.helpers import resimulated
 from tests.trace.published import needs_published_traces, published, published_graph
 
 pytestmark = needs_published_traces
@@ -34,7 +34,7 @@ def starts_as_measured(made, times):
 
 
 def test_dlrm_ranks_alone(dlrm):
-    result = resimulate(dlrm, simulate, together=False)
+    result = resimulated(dlrm, together=False)
     assert [round(one.measured_s * 1e6) for one in result] == [
         14455,
         19901,

@@ -154,8 +154,6 @@ def test_linear_execution_trace():
     found = link_execution_trace(et, trace, links)
     assert (len(et), int((found.event >= 0).sum())) == (931, 928)
     assert (found.share, found.launching) == (1.0, 219)
-    # One of 40 iterations.
-    assert found.share_of_trace == pytest.approx(219 / 8676, rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "size", "step"), [("resnet", 1, 6), ("resnet_2gpu", 2, 4)])

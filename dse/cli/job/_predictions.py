@@ -80,7 +80,7 @@ class Predicted:
                     else []
                 ),
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
-                *([_cheaper_words(opened.cheaper)] if opened.cheaper else []),
+                *([_cheaper_text(opened.cheaper)] if opened.cheaper else []),
                 *change_remarks(opened.changes),
             ),
         )
@@ -257,7 +257,7 @@ def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
     return lines
 
 
-def _cheaper_words(quote: Quote) -> str:
+def _cheaper_text(quote: Quote) -> str:
     """Returns how to predict what is cheaper to rent."""
     from dse.config import UnitKind, format_quantity
 

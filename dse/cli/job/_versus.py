@@ -45,10 +45,10 @@ def changed(request: Request, versus: str) -> tuple[Request, tuple[str, ...]]:
             f"--versus: `{versus}` changes nothing; give at least one of {', '.join(KEYS)} "
             "another value than the first configuration has"
         )
-    return other, tuple(f"{key} {_words(value)}" for key, value in checked.items())
+    return other, tuple(f"{key} {_text(value)}" for key, value in checked.items())
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     """Returns a value as text; a platform that is derived from another by its name."""
     if not isinstance(value, dict):
         return str(value)

@@ -312,59 +312,41 @@ def _fit(
     origin: FitOrigin,
     tolerance: float | None,
 ) -> tuple[CalibrationFile, tuple[str, ...]]:
+    from dse import calibration
+    from dse.calibration import measurements
+    from dse.machine import Precision
+    from dse.machine.fits import NEWEST
     from dse.machine.platforms import CalibrationFile
 
-    allowed = _TOLERANCE if tolerance is None else tolerance
+    device, allowed = cluster.device, _TOLERANCE if tolerance is None else tolerance
     if kind == "network":
-        from dse.calibration import fit_network
-        from dse.calibration.measurements import joined, read_collective
-
-        measured = [read_collective(path, options, tolerance=allowed) for path in data]
-        fit = fit_network(measured, cluster, origin)
-        return CalibrationFile(networks=(fit,)), joined(measured).notes
+        measured = [
+            measurements.read_collective(path, options, tolerance=allowed) for path in data
+        ]
+        network = calibration.fit_network(measured, cluster, origin)
+        return CalibrationFile(networks=(network,)), measurements.joined(measured).notes
     (file,) = data
-    if kind == "gemm":
-        from dse.calibration import fit_gemm
-        from dse.calibration.measurements import read_gemm
-
-        products = read_gemm(file, options)
-        return CalibrationFile(kernels=fit_gemm(cluster.device, products, origin)), products.notes
-    if kind == "attention":
-        from dse.calibration import fit_attention
-        from dse.calibration.measurements import read_attention
-        from dse.machine import Precision
-
-        precision = member(Precision, options.precision or "bf16", "--precision")
-        heads = read_attention(file, replace(options, precision=None))
-        fitted_heads = fit_attention(cluster.device, heads, precision, origin)
-        return CalibrationFile(kernels=(fitted_heads,)), heads.notes
-    if kind == "experts":
-        from dse.calibration import fit_experts
-        from dse.calibration.measurements import read_experts
-
-        blocks = read_experts(file, options)
-        return CalibrationFile(
-            kernels=(fit_experts(cluster.device, blocks, origin),)
-        ), blocks.notes
-    if kind == "exchange":
-        from dse.calibration import fit_exchange
-        from dse.calibration.measurements import read_exchange
-
-        sent = read_exchange(file, options)
-        fitted_sent = fit_exchange(cluster.device, sent, origin)
-        return CalibrationFile(kernels=(fitted_sent,)), sent.notes
     if kind == "collective":
-        from dse.calibration import check_one_domain, fit_collectives
-        from dse.calibration.measurements import read_collective
-        from dse.machine.fits import NEWEST
-
-        collectives = read_collective(file, options, tolerance=allowed)
-        check_one_domain(collectives, cluster)
-        fitted = fit_collectives(collectives, origin, link=cluster.link)
+        collectives = measurements.read_collective(file, options, tolerance=allowed)
+        calibration.check_one_domain(collectives, cluster)
+        curves = calibration.fit_collectives(collectives, origin, link=cluster.link)
         bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
-        return CalibrationFile(collectives=fitted, link=bare), collectives.notes
-    from dse.calibration import fit_embedding
-    from dse.calibration.measurements import read_embedding
-
-    lookups = read_embedding(file, options)
-    return CalibrationFile(kernels=fit_embedding(cluster.device, lookups, origin)), lookups.notes
+        return CalibrationFile(collectives=curves, link=bare), collectives.notes
+    if kind == "gemm":
+        products = measurements.read_gemm(file, options)
+        kernels, notes = calibration.fit_gemm(device, products, origin), products.notes
+    elif kind == "attention":
+        precision = member(Precision, options.precision or "bf16", "--precision")
+        heads = measurements.read_attention(file, replace(options, precision=None))
+        kernels = (calibration.fit_attention(device, heads, precision, origin),)
+        notes = heads.notes
+    elif kind == "experts":
+        blocks = measurements.read_experts(file, options)
+        kernels, notes = (calibration.fit_experts(device, blocks, origin),), blocks.notes
+    elif kind == "exchange":
+        sent = measurements.read_exchange(file, options)
+        kernels, notes = (calibration.fit_exchange(device, sent, origin),), sent.notes
+    else:
+        lookups = measurements.read_embedding(file, options)
+        kernels, notes = calibration.fit_embedding(device, lookups, origin), lookups.notes
+    return CalibrationFile(kernels=kernels), notes

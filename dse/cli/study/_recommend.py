@@ -200,7 +200,7 @@ def _document(found: Recommendation) -> dict[str, object]:
     return {
         "model": found.model,
         **program_fields(found.program or None),
-        "goal": found.goal.words,
+        "goal": found.goal.text,
         "confidence": found.confidence,
         "answer": found.answer and _solved(found, found.answer),
         "sure": found.sure and _solved(found, found.sure),
@@ -224,7 +224,7 @@ def _document(found: Recommendation) -> dict[str, object]:
         "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},
         "undecided": [
             {
-                "configuration": judgement.option.words,
+                "configuration": judgement.option.text,
                 "price_usd_per_hour": judgement.option.price_usd_per_hour,
                 "best_found_samples_per_s": judgement.solved and judgement.solved.throughput_per_s,
                 "bound_samples_per_s": judgement.bound_per_s,

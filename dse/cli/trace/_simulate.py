@@ -41,7 +41,7 @@ def simulate_command(
     from dse.cli.trace._read import critical_path_of, read_traces
     from dse.report import write_timeline
     from dse.report.console import line
-    from dse.report.terminal import print_replay
+    from dse.report.terminal import print_resimulation
     from dse.simulate import simulate
     from dse.trace import compare_with_measured
 
@@ -67,7 +67,7 @@ def simulate_command(
                 write_timeline(simulated, timeline, critical=path, title=title)
 
     def show(console: Console) -> None:
-        print_replay(ranks, console, notes)
+        print_resimulation(ranks, console, notes)
         if timeline is not None:
             line(console, f"time line: {timeline}")
 

@@ -103,9 +103,9 @@ def deciding_bytes(
 
     Args:
         link: The link inside the domains.
-        held_bytes: Bytes that each rank deals out evenly; shape `(domains, ranks of a domain,
+        held_bytes: Bytes that each rank distributes evenly; shape `(domains, ranks of a domain,
             candidates)`.
-        ranks: Ranks to which it deals them, those of other domains and its own among them.
+        ranks: Ranks to which it sends them, those of other domains and its own among them.
 
     Returns:
         Shape `(candidates,)`.

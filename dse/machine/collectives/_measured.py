@@ -205,7 +205,7 @@ def measured(link: LinkSpec, op: CollectiveOp, ranks: int, nodes: int = 1) -> Me
             spread = math.hypot(spread, _SPREAD_OTHER_OP)
         least_bytes = curve.size_bytes[0]
         if least_bytes > _LARGEST_LEAST_BYTES:
-            curve = _begun(link, curve, op, ranks, nodes)
+            curve = _with_latency(link, curve, op, ranks, nodes)
         if source is op and max(known) < IN_SWITCH_RANKS and switches_reduce(link, op, ranks):
             return Measured(curve, spread, least_bytes, (link, ranks), change)
         return Measured(curve, spread, least_bytes, change=change)
@@ -270,8 +270,8 @@ def _continued(
     size = size[(size >= second.size_bytes[0]) & (size <= second.size_bytes[-1])]
     at_low, at_high = first.at(size), second.at(size)
     weight = min(math.log(ranks / low.ranks) / math.log(high.ranks / low.ranks), 1.0)
-    bend = (at_low / _line_s(first, size)) ** (1 - weight) * (
-        at_high / _line_s(second, size)
+    bend = (at_low / first.line_s(size)) ** (1 - weight) * (
+        at_high / second.line_s(size)
     ) ** weight
     time_s = bend * (latency_s + size * inverse)
     if ranks < high.ranks:
@@ -293,7 +293,7 @@ def _scaled(
     )
 
 
-def _begun(
+def _with_latency(
     link: LinkSpec, curve: SizeCurve, op: CollectiveOp, ranks: int, nodes: int
 ) -> SizeCurve:
     """A curve of large messages with a beginning: below them the analytical time has the shape."""
@@ -306,10 +306,6 @@ def _begun(
         (*size[:-1].tolist(), *curve.size_bytes),
         (*(curve.time_s[0] * shape[:-1] / shape[-1]).tolist(), *curve.time_s),
     )
-
-
-def _line_s(curve: SizeCurve, size: NDArray[np.float64]) -> NDArray[np.float64]:
-    return curve.latency_s + size / curve.bandwidth_bytes_per_s
 
 
 def _monotone(

@@ -113,11 +113,12 @@ class SizeCurve:
         size = np.asarray(nbytes, dtype=np.float64)
         inside = np.clip(size, self.size_bytes[0], self.size_bytes[-1])
         time_s = np.exp(self._log_time(np.log(inside)))
-        below = self._line_s(np.minimum(size, inside)) / self._line_s(inside)
+        below = self.line_s(np.minimum(size, inside)) / self.line_s(inside)
         further_s = np.maximum(size - self.size_bytes[-1], 0.0) / self.bandwidth_bytes_per_s
         return np.asarray(time_s * below + further_s, dtype=np.float64)
 
-    def _line_s(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
+    def line_s(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the time of messages by latency and rate alone."""
         return self.latency_s + size / self.bandwidth_bytes_per_s
 
     @cached_property

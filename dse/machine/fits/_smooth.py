@@ -179,7 +179,7 @@ def fit_smooth_curve(
 
 
 def _spans_space(nodes: NDArray[np.float64], least: float) -> bool:
-    """Tells whether nodes determine a linear function: not all of them lie in one plane."""
+    """Returns whether nodes determine a linear function: not all of them lie in one plane."""
     low, high = nodes.min(axis=0), nodes.max(axis=0)
     if len(nodes) <= nodes.shape[1] or not (high > low).all():
         return False
@@ -233,7 +233,7 @@ class _Search:
         self._known: dict[tuple[object, ...], float] = {}
 
     def determines_planes(self) -> bool:
-        """Tells whether the points without any one part, too, determine a linear function."""
+        """Returns whether the points without any one part, too, determine a linear function."""
         return all(
             _spans_space(self._features[self._folds != fold], _LEAST_SINGULAR_FITTED)
             for fold in range(_FOLDS)

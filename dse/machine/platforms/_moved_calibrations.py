@@ -152,8 +152,8 @@ def _moved(
     size = np.array(curve.size_bytes)
     latency_s = curve.latency_s * latency
     rate = curve.bandwidth_bytes_per_s * bandwidth
-    line_s = curve.latency_s + size / curve.bandwidth_bytes_per_s
+    changed_s = np.array(curve.time_s) * (latency_s + size / rate) / curve.line_s(size)
     # A larger message never takes less time.
-    time_s = np.maximum.accumulate(np.array(curve.time_s) * (latency_s + size / rate) / line_s)
+    time_s = np.maximum.accumulate(changed_s)
     moved = SizeCurve(latency_s, rate, curve.size_bytes, tuple(time_s.tolist()))
     return replace(calibration, curve=moved)

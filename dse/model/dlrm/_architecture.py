@@ -1,4 +1,4 @@
-"""Parts of a recommendation model beside its tables and MLPs: sequence, towers, experts, tasks."""
+"""Parts of a recommendation model besides tables and MLPs: sequence, towers, experts, tasks."""
 
 from __future__ import annotations
 

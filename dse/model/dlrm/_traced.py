@@ -42,11 +42,6 @@ class TracedOperator:
     launches: int = 1
     parameters: int = 0
 
-    @property
-    def is_product(self) -> bool:
-        """Whether it is one product or a batch of them."""
-        return self.kind in (OperatorKind.GEMM, OperatorKind.BATCHED_GEMM)
-
     def operator(self, layers: Layers) -> Operator:
         """Returns it over a number of samples."""
         sizes = {name: amount_of(amount, layers.rows) for name, amount in self.sizes}

@@ -23,7 +23,7 @@ Number = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class _Architecture(NamedTuple):
-    """What a `model_type` stands for beside the sizes.
+    """What a `model_type` stands for besides the sizes.
 
     Attributes:
         gated_ffn: Whether the feed-forward block has a gate.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._decision import certificate_words, decision_entries, gap_words
+from dse.report._decision import certificate_text, decision_entries, gap_text
 from dse.search import conclude, decide
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def decision_view(study: StudyResult) -> DecisionView:
     if decision is None:
         return DecisionView((), conclude(study), "")
     gap = decision.take.plan_gap
-    rule = decision.rule + ("" if gap is None else f". Its plan is {gap_words(gap)}")
+    rule = decision.rule + ("" if gap is None else f". Its plan is {gap_text(gap)}")
     planned = {
         record.number
         for record in study.front
@@ -76,7 +76,7 @@ def decision_view(study: StudyResult) -> DecisionView:
     return DecisionView(
         tuple(_card(entry, planned) for entry in decision_entries(decision)),
         rule,
-        certificate_words(study),
+        certificate_text(study),
     )
 
 

@@ -8,8 +8,8 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
-from dse.report._decision import gap_words
-from dse.report._metrics import cost_words, price_words
+from dse.report._decision import gap_text
+from dse.report._metrics import format_cost, format_price
 from dse.report.console import duration, interval, percent, probability
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
@@ -212,8 +212,8 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     if not math.isnan(prediction.throughput_samples_per_s):
         rows.append(("Throughput", _throughput(prediction)))
     rows += [
-        ("Cost", cost_words(prediction)),
-        ("Price", price_words(prediction.price_usd_per_hour, prediction.rented)),
+        ("Cost", format_cost(prediction)),
+        ("Price", format_price(prediction.price_usd_per_hour, prediction.rented)),
         *([("Network", prediction.network)] if prediction.network else []),
     ]
     if prediction.memory:
@@ -242,7 +242,7 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
     if record.planner:
         rows.append(("Plan found by", record.planner))
     if record.plan_gap is not None:
-        rows.append(("Plan", f"{gap_words(record.plan_gap)} plan under this model"))
+        rows.append(("Plan", f"{gap_text(record.plan_gap)} plan under this model"))
     return rows
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._decision import equal_words
+from dse.report._decision import equal_text
 from dse.report._metrics import metric_formats
 from dse.report.page._analysis import analysis_view
 from dse.report.page._decision import decision_view
@@ -173,7 +173,7 @@ def build_view(study: StudyResult) -> ReportView:
         decision=decision_view(study),
         scaling=scaling_view(study),
         equal=tuple(
-            (outcome.record.number, equal_words(outcome))
+            (outcome.record.number, equal_text(outcome))
             for outcome in front_outcomes(study)
             if outcome.equal
         ),

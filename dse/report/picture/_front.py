@@ -39,8 +39,8 @@ def front_svg(result: StudyResult) -> str:
     front, others = points(on_front=True), points(on_front=False)
     if not front:
         return ""
-    beside = [x for x, _ in [*front, *others]]
-    low, high = min(beside) / 1.1, max(beside) * 1.1
+    widths = [x for x, _ in [*front, *others]]
+    low, high = min(widths) / 1.1, max(widths) * 1.1
     top = 1.08 * max(y for _, y in [*front, *others])
     step = round_step(top / _TICKS)
     lines = [Line("", front), Line("on the front", front, dots=True)]

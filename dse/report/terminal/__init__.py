@@ -16,7 +16,7 @@ from dse.report.terminal._prediction import (
 from dse.report.terminal._replay import print_replay_result
 from dse.report.terminal._sharding import ShardingView, print_sharding
 from dse.report.terminal._trace import (
-    print_replay,
+    print_resimulation,
     print_sizes,
     print_streams,
     print_trace_summary,
@@ -38,8 +38,8 @@ __all__ = [
     "print_overheads",
     "print_prediction",
     "print_ranking",
-    "print_replay",
     "print_replay_result",
+    "print_resimulation",
     "print_sharding",
     "print_sizes",
     "print_streams",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import cost_words, price_words
+from dse.report._metrics import format_cost, format_price
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -243,9 +243,9 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         *mfu,
         (
             "cost",
-            price_words(price, prediction.rented)
+            format_price(price, prediction.rented)
             if price is None
-            else f"{cost_words(prediction)} ({price_words(price, prediction.rented)})",
+            else f"{format_cost(prediction)} ({format_price(price, prediction.rented)})",
         ),
         *([("network", prediction.network)] if prediction.network else []),
         ("bound by", prediction.bound_text),

@@ -89,7 +89,7 @@ def print_trace_summary(
     notes(console, [(None, remark) for remark in remarks])
 
 
-def print_replay(
+def print_resimulation(
     ranks: Sequence[RankResimulation], console: Console, remarks: Sequence[str] = ()
 ) -> None:
     """Prints measured and simulated steps, and notes on the graph."""

@@ -11,7 +11,7 @@ import numpy as np
 from dse._percent import difference
 from dse.search._records import TrialStatus
 from dse.search.analyse._reasons import nothing_feasible
-from dse.search.analyse._settings import searched_names, setting_words
+from dse.search.analyse._settings import searched_names, setting_texts
 from dse.workload import PRICE_FIGURES, workload_kind
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _best_value(study: StudyResult, front: Sequence[TrialRecord]) -> tuple[Trial
     wanted = _wanted(study)
     if wanted is not None and all(_cost(record) is not None for record in front):
         limit, metric = wanted
-        words = _limit_words(limit, metric)
+        words = _limit_text(limit, metric)
         sure = [record for record in front if _keeps(record, limit, metric)]
         by_cost = min(sure or front, key=lambda record: (_cost(record) or 0.0, record.number))
         if sure:
@@ -190,7 +190,7 @@ def _wanted(study: StudyResult) -> tuple[Constraint, Metric] | None:
     return None
 
 
-def _limit_words(limit: Constraint, metric: Metric) -> str:
+def _limit_text(limit: Constraint, metric: Metric) -> str:
     ends = [("at least", limit.at_least), ("at most", limit.at_most)]
     texts = [f"{words} {metric.text(end)} {metric.unit}" for words, end in ends if end is not None]
     return f"{metric.noun} {' and '.join(texts)}".rstrip()
@@ -317,7 +317,7 @@ def _setup(study: StudyResult, record: TrialRecord) -> str:
     assert configuration is not None
     names = {*searched_names(study)} - {"program", "sharding_types"}
     summary = workload_kind(configuration.kind).summary(configuration)
-    return ", ".join(filter(None, (summary, *setting_words(record, names))))
+    return ", ".join(filter(None, (summary, *setting_texts(record, names))))
 
 
 def _machines(record: TrialRecord) -> str:

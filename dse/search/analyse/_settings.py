@@ -1,4 +1,4 @@
-"""Settings of a configuration in words: what a search chose beside machines and batch."""
+"""Settings of a configuration in words: what a search chose besides machines and batch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _ABBREVIATED = {
 }
 
 
-def setting_words(record: TrialRecord, names: Collection[str]) -> list[str]:
-    """Returns the chosen values of parameters in words, one text each.
+def setting_texts(record: TrialRecord, names: Collection[str]) -> list[str]:
+    """Returns the chosen values of parameters, one text each.
 
     Left out are machines and batch, what the kind of workload shows as one text, defaults,
     placements of single tables, and the network, of which the prediction names the one in use.
@@ -47,7 +47,7 @@ def setting_words(record: TrialRecord, names: Collection[str]) -> list[str]:
     if record.prediction is not None:
         skipped.add("network")
     return [
-        _words(name, value)
+        _setting_text(name, value)
         for name, value in record.parameters
         if name in names
         and name not in skipped
@@ -61,7 +61,7 @@ def searched_names(study: StudyResult) -> list[str]:
     return [parameter.name for parameter in study.parameters if len(parameter.choices) > 1]
 
 
-def _words(name: str, value: object) -> str:
+def _setting_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return f"{name.replace('_', ' ')} {'on' if value else 'off'}"
     text = str(value)

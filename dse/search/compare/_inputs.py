@@ -48,7 +48,7 @@ class InputDifference:
     second: str
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The difference as a short text."""
         what = " ".join(word for word in (self.kind, self.name, self.quantity) if word)
         if not self.first or not self.second:

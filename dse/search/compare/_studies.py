@@ -178,7 +178,7 @@ def _common(
         if all(networks) and networks[0] != networks[1]:
             reasons.append(f"its network: {networks[0]} → {networks[1]}")
         reasons += [
-            difference.words for difference in differences if difference.concerns(record, defaults)
+            difference.text for difference in differences if difference.concerns(record, defaults)
         ]
         moved = abs(ratio - 1) > _MOVED
         found[pair] = CommonCandidate(*pair, ratio, same_plan, tuple(reasons) if moved else ())

@@ -175,5 +175,5 @@ def _prediction(
         infeasible_reason=reason,
         metrics=tuple((name, float(value)) for name, value in figures.items()),
         network=cluster.network.name if cluster and cluster.domain_count > 1 else "",
-        rented="" if quote is None else quote.words,
+        rented="" if quote is None else quote.text,
     )

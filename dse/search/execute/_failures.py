@@ -42,7 +42,7 @@ class FailureWatch:
             return
         if self._debug:
             raise WorkerError(
-                f"trial {record.number} ({_words(record)}) failed: {record.reason}\n"
+                f"trial {record.number} ({_text(record)}) failed: {record.reason}\n"
                 f"{record.traceback}".rstrip()
             )
         self._failed += 1
@@ -51,7 +51,7 @@ class FailureWatch:
             first = self._first
             raise WorkerError(
                 f"the first {self._failed} evaluations all failed, trial {first.number} "
-                f"({_words(first)}) with: {first.reason}; `dse --debug run …` stops at the "
+                f"({_text(first)}) with: {first.reason}; `dse --debug run …` stops at the "
                 "first one with its traceback"
             )
 
@@ -63,11 +63,11 @@ def failures_text(records: Iterable[TrialRecord]) -> str:
         records: Trials of a study; empty text when none of them failed.
     """
     return "\n".join(
-        f"trial {record.number}: {_words(record)}\n{record.reason}\n{record.traceback}"
+        f"trial {record.number}: {_text(record)}\n{record.reason}\n{record.traceback}"
         for record in records
         if record.status is TrialStatus.FAILED
     )
 
 
-def _words(record: TrialRecord) -> str:
+def _text(record: TrialRecord) -> str:
     return ", ".join(f"{name}={value}" for name, value in record.parameters)

@@ -9,10 +9,10 @@ from dse.search.recommend._goals import (
     Goal,
     HourlyBudget,
     Target,
-    duration_words,
+    format_duration,
+    format_rate,
     job_cost_usd,
     parse_goal,
-    rate_words,
 )
 from dse.search.recommend._recommend import RecommendOptions, option_evaluator, recommend
 from dse.search.recommend._search import judge_options, recommendation
@@ -41,12 +41,12 @@ __all__ = [
     "Target",
     "Unpriced",
     "Verdict",
-    "duration_words",
+    "format_duration",
+    "format_rate",
     "job_cost_usd",
     "judge_options",
     "option_evaluator",
     "parse_goal",
-    "rate_words",
     "recommend",
     "recommendation",
 ]

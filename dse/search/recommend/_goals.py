@@ -41,7 +41,7 @@ class Goal(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> str:
+    def text(self) -> str:
         """The goal as a clause: `the cheapest that …`."""
 
     @property
@@ -75,9 +75,9 @@ class Target(Goal):
         return price_usd_per_hour, -throughput_per_s
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The goal as a clause."""
-        rate = rate_words(self.samples_per_s, tokens_per_sample=self.tokens_per_sample)
+        rate = format_rate(self.samples_per_s, tokens_per_sample=self.tokens_per_sample)
         return f"the cheapest that reaches {rate}"
 
     @property
@@ -117,11 +117,11 @@ class Deadline(Goal):
         )
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The goal as a clause."""
         return (
-            f"the cheapest that trains {amount_words(self.samples, self.tokens_per_sample)} in "
-            f"{duration_words(self.deadline_s)}"
+            f"the cheapest that trains {_format_amount(self.samples, self.tokens_per_sample)} in "
+            f"{format_duration(self.deadline_s)}"
         )
 
     @property
@@ -157,10 +157,10 @@ class Budget(Goal):
         return -throughput_per_s, price_usd_per_hour
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The goal as a clause."""
         return (
-            f"the fastest that trains {amount_words(self.samples, self.tokens_per_sample)} for "
+            f"the fastest that trains {_format_amount(self.samples, self.tokens_per_sample)} for "
             f"{format_quantity(self.budget_usd, UnitKind.MONEY)}"
         )
 
@@ -192,7 +192,7 @@ class HourlyBudget(Goal):
         return -throughput_per_s, price_usd_per_hour
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The goal as a clause."""
         return f"the fastest for at most {format_quantity(self.usd_per_hour, UnitKind.PRICE)}"
 
@@ -207,7 +207,7 @@ def job_cost_usd(samples: float, throughput_per_s: float, price_usd_per_hour: fl
     return price_usd_per_hour * samples / (_SECONDS_PER_HOUR * throughput_per_s)
 
 
-def rate_words(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int = 0) -> str:
+def format_rate(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int = 0) -> str:
     """Prints a throughput with a suffix.
 
     Args:
@@ -215,10 +215,10 @@ def rate_words(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int 
         digits: Significant digits.
         tokens_per_sample: Tokens of a sample, to print tokens; 0 to print samples.
     """
-    return f"{amount_words(samples_per_s, tokens_per_sample, digits)}/s"
+    return f"{_format_amount(samples_per_s, tokens_per_sample, digits)}/s"
 
 
-def amount_words(samples: float, tokens_per_sample: int = 0, digits: int = 4) -> str:
+def _format_amount(samples: float, tokens_per_sample: int = 0, digits: int = 4) -> str:
     """Prints a number of samples with a suffix, or that of their tokens.
 
     Args:
@@ -227,10 +227,10 @@ def amount_words(samples: float, tokens_per_sample: int = 0, digits: int = 4) ->
         digits: Significant digits.
     """
     noun = "tokens" if tokens_per_sample else "samples"
-    return f"{count_words(samples * (tokens_per_sample or 1), digits)} {noun}"
+    return f"{_format_count(samples * (tokens_per_sample or 1), digits)} {noun}"
 
 
-def count_words(count: float, digits: int = 4) -> str:
+def _format_count(count: float, digits: int = 4) -> str:
     """Prints a number of things with a suffix."""
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= limit:
@@ -238,7 +238,7 @@ def count_words(count: float, digits: int = 4) -> str:
     return f"{count:.{digits}g}"
 
 
-def duration_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Prints a duration in the largest unit of which it has at least one."""
     for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= length:

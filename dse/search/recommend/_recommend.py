@@ -139,7 +139,7 @@ def recommend(
         goal,
         model=workload.name,
         confidence=chosen.confidence,
-        space=_space_words(space, chosen),
+        space=_space_texts(space, chosen),
         program=workload.program_name({"program": chosen.program}),
         model_batch_size=_model_batch_size(workload),
         unpriced=unpriced,
@@ -345,7 +345,7 @@ def _model_batch_size(workload: Workload) -> int:
         return 0
 
 
-def _space_words(options: Iterable[Option], chosen: RecommendOptions) -> tuple[str, ...]:
+def _space_texts(options: Iterable[Option], chosen: RecommendOptions) -> tuple[str, ...]:
     """Names the values of each choice."""
     every = list(options)
     platforms = list(dict.fromkeys(option.platform for option in every))

@@ -65,7 +65,7 @@ class Option:
         return first, self.doublings, second
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Short description."""
         over = f" over {self.network}" if self.network else ""
         return (

@@ -274,7 +274,7 @@ class _Engine:
         if price == prediction.price_usd_per_hour:
             self.kept += 1
             return record
-        rented = "" if quote is None else quote.words
+        rented = "" if quote is None else quote.text
         self.repriced += 1
         throughput, cost = prediction.throughput_samples_per_s, None
         if quote is not None and not math.isnan(throughput):

@@ -33,7 +33,7 @@ class SamplerName(StrEnum):
 class PlanSearch(StrEnum):
     """How the sharding plan of a configuration is found.
 
-    ``solver``: by the inner search, for each configuration anew. ``joint``: the placement of every
+    ``solver``: by the inner search, for each configuration. ``joint``: the placement of every
     table is one more outer choice, which the sampler makes.
     """
 

@@ -19,7 +19,6 @@ from dse.trace.analyse._path import (
 from dse.trace.analyse._resimulate import (
     RankResimulation,
     compare_with_measured,
-    resimulate,
 )
 from dse.trace.analyse._summary import summarise
 from dse.trace.analyse._summary_types import (
@@ -50,7 +49,6 @@ __all__ = [
     "TraceSummary",
     "TrainingPhase",
     "compare_with_measured",
-    "resimulate",
     "size_summaries",
     "stream_summaries",
     "summarise",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.trace._step_graph import TaskRole
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from dse.simulate import CriticalPath
     from dse.trace._step_graph import TraceGraph
 
 #: Most contributors listed.
@@ -32,18 +31,6 @@ _PARTS = {
 _BEFORE = "later start"
 #: Times are whole nanoseconds; less is rounding of sums.
 _ROUNDING_S = 0.5e-9
-
-
-class Path(Protocol):
-    """Tasks that follow each other without a pause; a `dse.simulate.CriticalPath` is one."""
-
-    @property
-    def tasks(self) -> NDArray[np.int64]:
-        """Tasks in order of time; shape `(path,)`."""
-
-    @property
-    def seconds(self) -> NDArray[np.float64]:
-        """What each contributes; shape `(path,)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +107,7 @@ class PathSummary:
     rank_changes: int
 
 
-def summarise_path(made: TraceGraph, path: Path) -> PathSummary:
+def summarise_path(made: TraceGraph, path: CriticalPath) -> PathSummary:
     """Adds up the tasks of a critical path by kind, name and rank.
 
     Args:

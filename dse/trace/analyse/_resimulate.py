@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.graph import union_length
 from dse.trace._step_graph import COMPUTING, TaskRole
-from dse.trace.graph._trace_graph import trace_graph
-from dse.trace.links._link import link
-from dse.trace.links._matched_collectives import match_collectives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
-    from dse.graph import ExecutionGraph
+    from dse.simulate import Timeline
     from dse.trace._step_graph import TraceGraph
-    from dse.trace.read._rank_trace import RankTrace
-
-
-class Times(Protocol):
-    """When tasks were ready, started and ended, in seconds; a `dse.simulate.Timeline` is one."""
-
-    @property
-    def ready_s(self) -> NDArray[np.float64]:
-        """When all dependencies of a task had ended; shape `(tasks,)`."""
-
-    @property
-    def start_s(self) -> NDArray[np.float64]:
-        """Starts; shape `(tasks,)`."""
-
-    @property
-    def end_s(self) -> NDArray[np.float64]:
-        """Ends; shape `(tasks,)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +52,7 @@ class RankResimulation:
         return self.simulated_s / self.measured_s - 1 if self.measured_s else 0.0
 
 
-def resimulate(
-    traces: Sequence[RankTrace],
-    simulate: Callable[[ExecutionGraph], Times],
-    *,
-    together: bool = True,
-    step: int | str | None = None,
-) -> tuple[RankResimulation, ...]:
-    """Builds graphs of traces, simulates them and compares with the measurement.
-
-    Args:
-        traces: One trace per rank.
-        simulate: `dse.simulate.simulate` or an equivalent.
-        together: Whether ranks wait for each other in their collectives; otherwise each rank is
-            simulated alone, with its collectives as long as measured.
-        step: As for :func:`trace_graph`.
-
-    Returns:
-        One entry per rank, in the order of the traces.
-    """
-    links = [link(trace) for trace in traces]
-    if together:
-        made = trace_graph(traces, links, match_collectives(traces, links), step)
-        return compare_with_measured(made, simulate(made.graph))
-    result: list[RankResimulation] = []
-    for trace, linked in zip(traces, links, strict=True):
-        made = trace_graph([trace], [linked], (), step)
-        result += compare_with_measured(made, simulate(made.graph))
-    return tuple(result)
-
-
-def compare_with_measured(made: TraceGraph, times: Times) -> tuple[RankResimulation, ...]:
+def compare_with_measured(made: TraceGraph, times: Timeline) -> tuple[RankResimulation, ...]:
     """Compares simulated times of a graph with the measured length of each rank's step."""
     result = []
     for part, ends, unexplained in zip(made.steps, made.end_tasks, made.unexplained, strict=True):
@@ -132,7 +80,7 @@ def compare_with_measured(made: TraceGraph, times: Times) -> tuple[RankResimulat
 
 
 def _covered_s(
-    times: Times,
+    times: Timeline,
     tasks: NDArray[np.bool_],
     begin: float,
     end: float,

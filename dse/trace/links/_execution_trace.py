@@ -31,7 +31,6 @@ class ExecutionTraceLinks:
         share: Linked share of the operators that launched work, in the part of the Kineto trace
             that the execution trace covers (from the first to the last link of each thread); 0
             without such operators.
-        share_of_trace: The same over the whole Kineto trace.
         launching: Number of operators that launched work, in the covered part.
         notes: Doubts about the links.
     """
@@ -40,7 +39,6 @@ class ExecutionTraceLinks:
     node: Longs
     method: str
     share: float
-    share_of_trace: float
     launching: int
     notes: tuple[str, ...]
 
@@ -77,15 +75,10 @@ def link_execution_trace(
         event=event,
         node=node,
         method=method,
-        share=_share(node, covered),
-        share_of_trace=_share(node, launching),
+        share=float((node[covered] >= 0).mean()) if len(covered) else 0.0,
         launching=len(covered),
         notes=tuple(notes),
     )
-
-
-def _share(node: Longs, events: Longs) -> float:
-    return float((node[events] >= 0).mean()) if len(events) else 0.0
 
 
 def _doubts(et: ExecutionTrace, trace: RankTrace) -> list[str]:

@@ -32,7 +32,7 @@ def _operators(dense: TracedDense) -> dict[str, object]:
     operators = (*dense.before, *dense.forward, *dense.backward, *dense.after)
     return {
         "traced_operators": len(operators),
-        "traced_products": sum(one.is_product for one in operators),
+        "traced_products": sum(one.kind.is_product for one in operators),
     }
 
 

@@ -11,7 +11,7 @@ from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
-from dse.workload.transformer._words import format_parallelism
+from dse.workload.transformer._text import format_parallelism
 from dse.workload.transformer.explain._attribution import attributed_step
 from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
 from dse.workload.transformer.memory._offload import check_offload
@@ -115,7 +115,7 @@ class TransformerJob(Job):
 
     @property
     def own_engines(self) -> bool:
-        """Whether transfers run beside kernels, and the host ahead of both.
+        """Whether transfers overlap with kernels, and the host ahead of both.
 
         Between processes on a CPU, all of them take the cores of the ranks in turn.
         """

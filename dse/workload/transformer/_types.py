@@ -351,7 +351,7 @@ class TransformerRuntime:
             copies that reshaping makes, and what is freed late.
         whole_sequence_buffers: Inputs, outputs or their gradients of a layer that are held for all
             of a sequence where sequence parallelism splits them, next to its activations.
-        copies_logits: The loss keeps the logits in FP32 beside their softmax; else in place.
+        copies_logits: The loss keeps the logits in FP32 as well as their softmax; else in place.
         gradient_buckets: Replicas that do not shard the optimizer reduce gradients in buckets of
             the weights' precision beside those that are summed over micro-batches.
         fragmented_share: Bytes that PyTorch's allocator cannot give out for each one of

@@ -16,6 +16,7 @@ from dse.workload.transformer._contents import model_contents
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
+from dse.workload.transformer._text import format_parallelism
 from dse.workload.transformer._types import (
     ContextExchange,
     DataSharding,
@@ -26,7 +27,6 @@ from dse.workload.transformer._types import (
     RecomputeModule,
     Schedule,
 )
-from dse.workload.transformer._words import format_parallelism
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
 from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS
 

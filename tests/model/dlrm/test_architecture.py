@@ -221,7 +221,7 @@ def test_one_more_task_is_never_faster_nor_smaller(model):
 
     def seconds(ops):
         phases = (*ops.bottom_forward, *ops.interaction_forward, *ops.top_forward, *backward(ops))
-        gemms = [op for op in phases if op.is_gemm]
+        gemms = [op for op in phases if op.kind.is_product]
         streamed = sum(op.traffic_bytes for op in phases)
         return streamed / 1e12 + sum(
             gemm_estimate(device, op.m, op.n, op.k, Precision.FP32, op.batch).time_s

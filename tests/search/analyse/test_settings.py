@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dse.search import conclude, decide, searched_names, setting_words
+from dse.search import conclude, decide, searched_names, setting_texts
 from dse.search.analyse._reasons import group_reasons
 from dse.workload import Parameter
 from tests.search.analyse.studies import study_of_trials, trial
@@ -23,13 +23,13 @@ CHOSEN = (
 
 def test_values_in_words():
     record = trial(0, 1e6, 0.1, parameters=CHOSEN)
-    assert setting_words(record, [name for name, _ in CHOSEN]) == [
+    assert setting_texts(record, [name for name, _ in CHOSEN]) == [
         "fp16",
         "fp8 on the wire",
         "overlap dense all reduce on",
         "TW+RW",
     ]
-    assert setting_words(record, ["precision"]) == ["fp16"]
+    assert setting_texts(record, ["precision"]) == ["fp16"]
 
 
 def test_the_answer_names_what_was_searched_and_nothing_else():

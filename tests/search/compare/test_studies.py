@@ -43,7 +43,7 @@ def test_what_moved_and_why(study, tmp_path):
     )
     written = write_revision(changed, study.directory, tmp_path / "new")
     found = compare_studies(study.result, written.result)
-    words = [difference.words for difference in found.differences]
+    words = [difference.text for difference in found.differences]
     assert "platform h100_sxm device.memory.bandwidth: 3.35 TB/s → 6.7 TB/s" in words
     assert any(word.startswith("space networks: slow 1 × 6.25e+09") for word in words)
     assert len(found.differences) == 3
@@ -109,7 +109,7 @@ def test_other_spaces_share_some_candidates(study, tmp_path):
     space.write_text(text.replace("trials: 64", "trials: 10, seed: 3"))
     other = run(space, RunOptions(out=tmp_path / "other")).result
     found = compare_studies(study.result, other)
-    words = [difference.words for difference in found.differences]
+    words = [difference.text for difference in found.differences]
     assert "space parameters.global_batch_size: 16384, 65536 → 32768, 65536" in words
     assert any(word.startswith("space constraints") for word in words)
     assert "setting seed: 0 → 3" in words

@@ -34,14 +34,14 @@ def test_throughput_in_samples_and_in_tokens(text, samples_per_s):
     assert isinstance(goal, Target)
     assert goal.required_per_s(1.0) == pytest.approx(samples_per_s)
     assert goal.counts_samples == ("samples" in text)
-    assert ("tokens/s" in goal.words) == ("tokens" in text)
+    assert ("tokens/s" in goal.text) == ("tokens" in text)
 
 
 def test_whole_jobs_in_tokens():
     deadline = parse_goal(deadline="10 days", samples="15T tokens", tokens_per_sample=8192)
     assert isinstance(deadline, Deadline)
     assert deadline.samples == pytest.approx(15e12 / 8192)
-    assert "15 T tokens" in deadline.words
+    assert "15 T tokens" in deadline.text
     budget = parse_goal(budget="1000USD", samples="2B tokens", tokens_per_sample=1000)
     assert isinstance(budget, Budget)
     assert budget.samples == pytest.approx(2e6)

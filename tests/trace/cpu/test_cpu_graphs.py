@@ -13,10 +13,9 @@ from dse.trace import (
     link,
     match_collectives,
     read_kineto,
-    resimulate,
 )
 from tests.trace.graph.test_trace_graphs import made_of, run
-from tests.trace.helpers import operator, span, write
+from tests.trace.helpers import operator, resimulated, span, write
 
 GLOO = 30
 FLOATS = {"Input Dims": [[[1000]], [], []], "Input type": ["TensorList", "", "Scalar"]}
@@ -146,7 +145,7 @@ def test_step_of_the_profiler_with_its_gaps(tmp_path):
         ("a", TaskRole.KERNEL, 50),
         ("gap", TaskRole.HOST_GAP, 40),
     ]
-    (last,) = resimulate(read_kineto(tmp_path), simulate)
+    (last,) = resimulated(read_kineto(tmp_path))
     assert last.simulated_s == pytest.approx(80e-6)
     assert last.idle_s == pytest.approx(60e-6)
 

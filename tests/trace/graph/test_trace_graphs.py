@@ -7,8 +7,8 @@ import pytest
 
 from dse.errors import ConfigError, SimulationError
 from dse.simulate import simulate
-from dse.trace import TaskRole, link, match_collectives, read_kineto, resimulate, trace_graph
-from tests.trace.helpers import call, kernel, operator, span, write
+from dse.trace import TaskRole, link, match_collectives, read_kineto, trace_graph
+from tests.trace.helpers import call, kernel, operator, resimulated, span, write
 
 
 def made_of(tmp_path, *ranks, world_size=0, step=None):
@@ -391,8 +391,8 @@ def test_collective_starts_with_its_last_member(tmp_path):
 def test_ranks_alone_keep_their_waiting(tmp_path):
     made_of(tmp_path, rank(0, 20, 70), rank(10, 60, 69))
     traces = read_kineto(tmp_path)
-    alone = resimulate(traces, simulate, together=False)
-    together = resimulate(traces, simulate)
+    alone = resimulated(traces, together=False)
+    together = resimulated(traces)
     assert [round(one.exposed_communication_s * 1e6) for one in alone] == [50, 9]
     assert [round(one.exposed_communication_s * 1e6) for one in together] == [10, 9]
     assert [round(one.idle_s * 1e6) for one in together] == [90, 81]
@@ -448,7 +448,7 @@ def test_step(tmp_path, step, cut_by, measured_us, names):
     (part,) = made.steps
     assert (part.cut_by, part.measured_s) == (cut_by, pytest.approx(measured_us / 1e6))
     assert set(made.graph.names) - {"gap", "launch delay"} == names
-    (one,) = resimulate(read_kineto(tmp_path), simulate, step=step)
+    (one,) = resimulated(read_kineto(tmp_path), step=step)
     # A kernel that outlives the step does not count.
     assert one.simulated_s == pytest.approx(measured_us / 1e6)
 

@@ -140,7 +140,7 @@ def test_links_by_order(tmp_path):
     assert links.method == "order"
     assert links.event[0] == -1
     assert trace.sequence[links.event[1:]].tolist() == [20, 21, 22]
-    assert (links.share, links.share_of_trace) == (1.0, pytest.approx(1 / 3))
+    assert (links.share, links.launching) == (1.0, 3)
     assert "different runs" in links.notes[0]
 
 

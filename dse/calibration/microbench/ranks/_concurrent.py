@@ -3,7 +3,7 @@
 Ranks of one machine share its memory, its last cache and its clock, so a kernel that misses the
 caches takes longer when the others run, too; and in training they run the same kernels at the same
 time. One process per rank is started for a session. Each makes its own operands, and before every
-sample all wait for each other in shared memory (see `_in_step`), so that samples overlap from end
+sample all wait for each other in shared memory (see `_barrier`), so that samples overlap from end
 to end. A sample is the mean over the ranks.
 
 GPUs have separate memories and are measured one at a time.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dse._torch import load_torch
 from dse.calibration.microbench._machine import keep_freed_memory
 from dse.calibration.microbench.operators._operands import ColdCaches, OtherTables, point_kernel
-from dse.calibration.microbench.ranks._in_step import InStep, shared_counters
+from dse.calibration.microbench.ranks._barrier import SharedBarrier, shared_counters
 from dse.calibration.microbench.timing._host import measure_host
 from dse.calibration.microbench.timing._timers import CpuTimer, next_count, repeat
 from dse.errors import CalibrationError, DseError, WorkerError
@@ -98,7 +98,7 @@ def kernel_worker(
         context: Rank and group.
     """
     keep_freed_memory()
-    barrier = InStep(path, context.rank, context.world_size)
+    barrier = SharedBarrier(path, context.rank, context.world_size)
     cold = ColdCaches(seed, context.world_size)
     return _KernelWorker(load_torch(), barrier, cold, seed, clock_ns).answer
 
@@ -107,7 +107,7 @@ class _KernelWorker:
     def __init__(
         self,
         torch: Any,
-        barrier: InStep,
+        barrier: SharedBarrier,
         cold: ColdCaches,
         seed: int,
         clock_ns: Callable[[], int],

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from dse.indices import IndexDistribution
     from dse.machine import DeviceSpec
 
 #: Bytes of one memory transaction.
@@ -61,22 +62,6 @@ UPDATE_LAUNCHES = 8
 
 #: Sizes of one shard that a calibration looks at.
 EMBEDDING_SIZES = ("rows", "row_bytes", "bags", "lookups", "unique_rows")
-
-
-class IndexStatistics(Protocol):
-    """What the kernel model needs to know of how a table's rows are drawn."""
-
-    def expected_unique_rows(self, rows: int, draws: float) -> float:
-        """Returns the expected number of distinct rows among `draws` draws."""
-
-    def hit_rate(self, rows: int, draws: float, cache_rows: float) -> float:
-        """Returns the share of row reads served by a cache of `cache_rows` rows."""
-
-    def expected_tail(self, rows: int, draws: float, head_rows: float) -> tuple[float, float]:
-        """Returns draws outside the `head_rows` most popular rows, and different rows of them."""
-
-    def expected_misses(self, rows: int, draws: float, cached_rows: float) -> tuple[float, float]:
-        """Returns draws that a long-running LRU cache lacks, and different rows of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +152,7 @@ class EmbeddingTraffic:
 def embedding_work(
     device: DeviceSpec,
     shape: EmbeddingShape,
-    indices: IndexStatistics,
+    indices: IndexDistribution,
     spread: float = HEURISTIC_SPREAD,
     implementation: str = "",
 ) -> EmbeddingWork:
@@ -207,7 +192,7 @@ def embedding_work(
 
 
 def _framework_work(
-    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics, implementation: str
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexDistribution, implementation: str
 ) -> EmbeddingWork:
     """As `embedding_work`, by the operators of a framework on a CPU."""
     unique_rows = _unique_rows(shape, indices)
@@ -228,13 +213,13 @@ def _framework_work(
     )
 
 
-def _unique_rows(shape: EmbeddingShape, indices: IndexStatistics) -> float:
+def _unique_rows(shape: EmbeddingShape, indices: IndexDistribution) -> float:
     expected = indices.expected_unique_rows(shape.rows, shape.lookups)
     return min(expected, shape.lookups, shape.rows)
 
 
 def embedding_traffic(
-    device: DeviceSpec, shape: EmbeddingShape, indices: IndexStatistics
+    device: DeviceSpec, shape: EmbeddingShape, indices: IndexDistribution
 ) -> EmbeddingTraffic:
     """Returns the bytes of one shard by purpose; there must be lookups.
 

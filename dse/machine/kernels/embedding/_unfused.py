@@ -24,8 +24,9 @@ from dse.machine.kernels.embedding._fused import (
 )
 
 if TYPE_CHECKING:
+    from dse.indices import IndexDistribution
     from dse.machine import DeviceSpec
-    from dse.machine.kernels.embedding._fused import EmbeddingShape, IndexStatistics
+    from dse.machine.kernels.embedding._fused import EmbeddingShape
 
 #: Share of the peak bandwidth at which rows and numbers are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -101,7 +102,7 @@ _FORWARD_SHARE = 1.0 / 3.0
 def unfused_embedding_work(
     device: DeviceSpec,
     shape: EmbeddingShape,
-    indices: IndexStatistics,
+    indices: IndexDistribution,
     kernels: EmbeddingKernels,
     features: int = 1,
     *,
@@ -191,7 +192,7 @@ def _alone(device: DeviceSpec, work: EmbeddingWork, update_launches: float) -> E
     )
 
 
-def _top_share(indices: IndexStatistics, rows: int) -> float:
+def _top_share(indices: IndexDistribution, rows: int) -> float:
     """Share of the draws that go to the most popular row."""
     others, _ = indices.expected_tail(rows, 1.0, 1.0)
     return 1.0 - others

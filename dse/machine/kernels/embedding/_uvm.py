@@ -29,11 +29,11 @@ from dse.machine.kernels.embedding._unfused import FBGEMM, EmbeddingKernels, ind
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from dse.indices import IndexDistribution
     from dse.machine import Cluster, DeviceSpec, HostLinkSpec
     from dse.machine.kernels.embedding._fused import (
         EmbeddingShape,
         EmbeddingTraffic,
-        IndexStatistics,
     )
 
 #: Most bytes of one read of host memory: a cache line, which a warp reads in one request.
@@ -99,7 +99,7 @@ def host_rows_work(
     device: DeviceSpec,
     host_link: HostLinkSpec,
     shape: EmbeddingShape,
-    indices: IndexStatistics,
+    indices: IndexDistribution,
     *,
     cached_rows: float,
     host_state_bytes_per_row: float,
@@ -179,7 +179,7 @@ def host_rows_work(
 def _crossing_lookups(
     host_link: HostLinkSpec,
     shape: EmbeddingShape,
-    indices: IndexStatistics,
+    indices: IndexDistribution,
     traffic: EmbeddingTraffic,
 ) -> float:
     """Lookups whose row is not yet on its way for another one."""

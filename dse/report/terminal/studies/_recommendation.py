@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dse._percent import difference
 from dse.config import UnitKind, format_quantity
-from dse.report._metrics import cost_words, usd
+from dse.report._metrics import format_cost, usd
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -28,9 +28,9 @@ from dse.search.recommend import (
     Budget,
     Deadline,
     Verdict,
-    duration_words,
+    format_duration,
+    format_rate,
     job_cost_usd,
-    rate_words,
 )
 from dse.workload import BOUND_LABEL, program_label, workload_kind
 
@@ -55,12 +55,12 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
         console: Where to print.
     """
     if found.answer is not None:
-        line(console, f"{found.goal.words}: {found.answer.option.words}", "bold")
+        line(console, f"{found.goal.text}: {found.answer.option.text}", "bold")
         facts(console, _figures(found, found.answer))
         _print_others(found, console)
     else:
         count = len(found.judgements)
-        line(console, f"{found.goal.words}: none of {count} configurations does", "bold")
+        line(console, f"{found.goal.text}: none of {count} configurations does", "bold")
         for text in _closest(found):
             line(console, text)
         if found.program:
@@ -75,7 +75,7 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
         reaches = f"reaches {_rate(found, solved.throughput_per_s)}"
         line(
             console,
-            f"undecided: {judgement.option.words} at {_price(judgement.option)} would be better, "
+            f"undecided: {judgement.option.text} at {_price(judgement.option)} would be better, "
             f"but its best plan found "
             f"{reaches if solved.prediction.feasible else 'does not fit the memory'}; no plan can "
             f"exceed {_rate(found, judgement.bound_per_s, 5)}",
@@ -92,7 +92,7 @@ def samples_of(goal: Goal) -> float | None:
 
 def _rate(found: Recommendation, samples_per_s: float, digits: int = 4) -> str:
     """Prints a throughput in samples, or in tokens where these were asked for."""
-    return rate_words(samples_per_s, digits, tokens_per_sample=found.tokens_per_sample)
+    return format_rate(samples_per_s, digits, tokens_per_sample=found.tokens_per_sample)
 
 
 def _price(option: Option) -> str:
@@ -114,7 +114,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ),
         (
             "price",
-            _price(solved.option) + ("" if cost is None else f", {cost_words(prediction)}"),
+            _price(solved.option) + ("" if cost is None else f", {format_cost(prediction)}"),
         ),
         *([("rented", prediction.rented)] if prediction.rented else []),
         *([("network", prediction.network)] if prediction.network else []),
@@ -142,7 +142,7 @@ def _batch(found: Recommendation, solved: Solved) -> str:
 def _job(samples: float, solved: Solved) -> str:
     cost = job_cost_usd(samples, solved.throughput_per_s, solved.option.price_usd_per_hour)
     return (
-        f"{duration_words(samples / solved.throughput_per_s)} for "
+        f"{format_duration(samples / solved.throughput_per_s)} for "
         f"{format_quantity(cost, UnitKind.MONEY)}, without starting the machines"
     )
 
@@ -211,7 +211,7 @@ def _print_rows(
     for solved, words in rows:
         price = solved.option.price_usd_per_hour
         cost = solved.prediction.cost_usd_per_billion
-        name = solved.option.words
+        name = solved.option.text
         if not several:
             name = name.removesuffix(f", {solved.option.precision.value}")
         row = [
@@ -222,7 +222,7 @@ def _print_rows(
         ]
         if samples is not None:
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
-            row.append(duration_words(samples / solved.throughput_per_s))
+            row.append(format_duration(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
         table.add(*row, "; ".join(filter(None, (name, solved.prediction.rented, *words))))
     table.print(console)
@@ -237,7 +237,7 @@ def _closest(found: Recommendation) -> Iterator[str]:
         if math.isfinite(required) and required > 0:
             share = f", {percent(closest.throughput_per_s / required)} of what is needed"
         rate = _rate(found, closest.throughput_per_s)
-        yield f"the closest is {closest.option.words}: {rate} at {_price(closest.option)}{share}"
+        yield f"the closest is {closest.option.text}: {rate} at {_price(closest.option)}{share}"
         yield f"what limits it: {found.limit}"
         if found.advice:
             yield found.advice
@@ -249,7 +249,7 @@ def _closest(found: Recommendation) -> Iterator[str]:
     ]
     if possible:
         cheapest = min(possible, key=lambda option: option.price_usd_per_hour)
-        yield f"the cheapest that can run it is {cheapest.words} at {_price(cheapest)}"
+        yield f"the cheapest that can run it is {cheapest.text} at {_price(cheapest)}"
         return
     reasons = dict.fromkeys(judgement.reason for judgement in found.judgements)
     yield from list(reasons)[:_MAX_REASONS]

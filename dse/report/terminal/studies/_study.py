@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dse.report._decision import certificate_words, decision_entries, equal_words, gap_words
+from dse.report._decision import certificate_text, decision_entries, equal_text, gap_text
 from dse.report._metrics import metric_formats, rate_parts
 from dse.report.console import (
     UNKNOWN,
@@ -24,7 +24,7 @@ from dse.search import (
     front_outcomes,
     scaling,
     searched_names,
-    setting_words,
+    setting_texts,
 )
 from dse.workload import program_label, workload_kind
 
@@ -54,7 +54,7 @@ def print_study(study: StudyResult, console: Console, files: Sequence[tuple[str,
         line(console, conclude(study), "bold")
     else:
         _print_decision(decision, console)
-        line(console, certificate_words(study))
+        line(console, certificate_text(study))
         _print_front(study, console)
         _print_scaling(study, decision, console)
         console.print()
@@ -88,7 +88,7 @@ def _print_decision(decision: Decision, console: Console) -> None:
         rows.append((entry.role, f"#{entry.choice.number}{also}: {entry.setting}\n{details}"))
     facts(console, rows)
     gap = decision.take.plan_gap
-    plan = f"; its plan is {gap_words(gap)}" if gap is not None else ""
+    plan = f"; its plan is {gap_text(gap)}" if gap is not None else ""
     line(console, f"why: {decision.rule}{plan}")
 
 
@@ -105,7 +105,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
     first = outcomes[0].record
     fixed = {*searched_names(study)} - {*varied, "program", "sharding_types"}
     parts = _machines(first, varied, varying=False), *_only_program(study)
-    common = ", ".join(filter(None, (*parts, *setting_words(first, fixed))))
+    common = ", ".join(filter(None, (*parts, *setting_texts(first, fixed))))
     title = f"Pareto front of {study.name}" + (f": {common}" if common else "")
     table = Table(title, figures("#", *(form.heading for form in forms)), texts("Configuration"))
     if study.trace is not None:
@@ -119,7 +119,7 @@ def _print_front(study: StudyResult, console: Console) -> None:
         record = outcome.record
         cells = (form.text(record.values[index]) for index, form in zip(shown, forms, strict=True))
         name = _configuration_name(record, varied)
-        equal = f" ({words})" if (words := equal_words(outcome)) else ""
+        equal = f" ({words})" if (words := equal_text(outcome)) else ""
         bound_by = "" if record.prediction is None else record.prediction.bound_text
         bound_by = f"; bound by {bound_by}" if bound_by else ""
         table.add(str(record.number), *cells, name + bound_by + equal)
@@ -190,7 +190,7 @@ def _configuration_name(record: TrialRecord, varied: Sequence[str]) -> str:
         parts += filter(None, (machines, workload_kind(configuration.kind).summary(configuration)))
     if record.prediction is not None and record.prediction.network:
         parts.append(record.prediction.network)
-    return ", ".join((*parts, *setting_words(record, varied)))
+    return ", ".join((*parts, *setting_texts(record, varied)))
 
 
 def _varied_parameters(study: StudyResult) -> list[str]:
@@ -217,6 +217,6 @@ def short_name(study: StudyResult, record: TrialRecord) -> str:
     if record.prediction is not None and record.prediction.network:
         machines += f" over {record.prediction.network}"
     left_out = {"sharding_types", *(["program"] if _only_program(study) else [])}
-    words = setting_words(record, {*searched_names(study)} - left_out)
+    words = setting_texts(record, {*searched_names(study)} - left_out)
     batch = f"batch {configuration.global_batch_size:,}"
     return ", ".join(filter(None, (machines, summary, *words, batch)))

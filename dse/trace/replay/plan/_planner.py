@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _Strides = dict[tuple[int, int, tuple[int, ...]], tuple[int, ...]]
 
 #: Reasons why units are not replayed.
-UNSIGNED = "its signature was not recorded"
+NO_SCHEMA = "its signature was not recorded"
 OPENED = "{}; its children are replayed"
 LEFT_OUT = "left out by the options"
 HIDDEN = "it takes a sparse tensor from outside the range"
@@ -87,7 +87,7 @@ class Planner:
                 continue
             opened = unit.opened and place not in self._plan.by_option
             self._plan.reasons[place] = OPENED.format(found) if opened else found
-            if not opened or unit.kind is UnitKind.UNSIGNED:
+            if not opened or unit.kind is UnitKind.WITHOUT_SCHEMA:
                 self._forget(inputs, outputs)
         set_lifetimes(self._plan)
         return self._plan
@@ -102,8 +102,8 @@ class Planner:
         ):
             self._plan.by_option.add(place)
             return LEFT_OUT
-        if unit.kind is UnitKind.UNSIGNED:
-            return UNSIGNED
+        if unit.kind is UnitKind.WITHOUT_SCHEMA:
+            return NO_SCHEMA
         if is_collective:
             return collective_call(self._et, unit.node, self._schema(unit), inputs)
         callee = self._finder.find(self._schema(unit), inputs, outputs)

@@ -33,11 +33,11 @@ class TraceFiles:
     """
 
     traces: tuple[Path, ...]
-    kineto: tuple[Path, ...] = ()
-    captures: tuple[Path, ...] = ()
+    kineto: tuple[Path, ...]
+    captures: tuple[Path, ...]
 
 
-def find_files(traces: Sequence[Path], kineto: Sequence[Path] = ()) -> TraceFiles:
+def find_files(traces: Sequence[Path], kineto: Sequence[Path]) -> TraceFiles:
     """Returns the files of a replay: those that were named, and those next to them.
 
     Args:

@@ -52,12 +52,12 @@ class Recording:
         self._et = et
         self._trace = trace
         self._links: Links = link(trace)
-        self._to: ExecutionTraceLinks = link_execution_trace(et, trace, self._links)
+        self._et_links: ExecutionTraceLinks = link_execution_trace(et, trace, self._links)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was doubtful about the links."""
-        return self._to.notes
+        return self._et_links.notes
 
     def unit_times(self, units: Sequence[Unit], first: int, after: int) -> UnitTimes:
         """Returns the times of units.
@@ -76,7 +76,7 @@ class Recording:
             owner[node] = place.get(node, inherited)
         host_s = np.zeros(len(units))
         for at, unit in enumerate(units):
-            event = int(self._to.event[unit.node])
+            event = int(self._et_links.event[unit.node])
             if event < 0:
                 continue
             duration_s = float(trace.duration_ns[event]) * 1e-9
@@ -113,7 +113,7 @@ class Recording:
     def _node_of(self, event: int) -> int:
         """Returns the node of the innermost linked operator around an event, or -1."""
         while event >= 0:
-            node = int(self._to.node[event])
+            node = int(self._et_links.node[event])
             if node >= 0:
                 return node
             event = int(self._links.parent[event])
@@ -132,9 +132,9 @@ class Recording:
         """
         et, trace = self._et, self._trace
         nodes = np.arange(first, after)
-        events = self._to.event[nodes]
+        events = self._et_links.event[nodes]
         marks = [node for node in nodes.tolist() if et.name_of(node).startswith(_STEP)]
-        marked = self._to.event[marks] if marks else self._to.event[:0]
+        marked = self._et_links.event[marks] if marks else self._et_links.event[:0]
         if len(marked) and (marked >= 0).all():
             span_s = float(trace.duration_ns[marked].sum()) * 1e-9
             source = f"{len(marks)} steps of the Kineto trace"

@@ -47,7 +47,7 @@ class UnitKind(IntEnum):
 
     OPERATOR = 0
     COLLECTIVE = 1
-    UNSIGNED = 2
+    WITHOUT_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Unit:
 
     Attributes:
         node: The node.
-        kind: What it is; `UNSIGNED` has no signature, so that it cannot be called.
+        kind: What it is; an operator recorded without its schema cannot be called.
         last: Last node of its subtree on the same thread.
         opened: Whether its children are units of their own, because it cannot be called.
     """
@@ -167,7 +167,7 @@ class UnitSelector:
             if kind is None:
                 stack += reversed(self._children[node])
                 continue
-            opened = kind is UnitKind.UNSIGNED and self._has_signed(node)
+            opened = kind is UnitKind.WITHOUT_SCHEMA and self._has_schema(node)
             if kind is UnitKind.OPERATOR and self._children[node]:
                 schema = self._schema(node)
                 if not self._callables.callable_here(schema):
@@ -195,13 +195,13 @@ class UnitSelector:
         if name == _COMMUNICATION and self._et.collective[node] >= 0:
             info = self._et.collectives[int(self._et.collective[node])]
             # Waits are recorded in the same way, but move no data.
-            return UnitKind.UNSIGNED if info.message_bytes > 0 else None
+            return UnitKind.WITHOUT_SCHEMA if info.message_bytes > 0 else None
         if name.startswith(_IN_CPP):
-            return UnitKind.UNSIGNED
+            return UnitKind.WITHOUT_SCHEMA
         # Generated functions do all that they do by operators; AddBackward0 just passes on.
         plain = name == _ACCUMULATE or name.startswith(_ENGINE) or _GENERATED.match(name)
-        if self._et.scope[node] == _BACKWARD and not plain and not self._has_signed(node):
-            return UnitKind.UNSIGNED
+        if self._et.scope[node] == _BACKWARD and not plain and not self._has_schema(node):
+            return UnitKind.WITHOUT_SCHEMA
         return None
 
     def _subtree(self, node: int) -> list[int]:
@@ -210,7 +210,7 @@ class UnitSelector:
             nodes += self._children[one]
         return nodes
 
-    def _has_signed(self, node: int) -> bool:
+    def _has_schema(self, node: int) -> bool:
         return any(self._schema(one) for one in self._subtree(node)[1:])
 
     def _has_callable_work(self, node: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dse._system import memory_bytes
 from dse.errors import ConfigError
+from dse.sharding import format_size
 
 #: Share of what is left that a replay takes by itself.
 _SHARE = 0.9
@@ -54,8 +55,8 @@ class MemoryBudget:
         if self.limit_bytes and self._taken_bytes + size_bytes > self.limit_bytes:
             left = max(0, self.limit_bytes - self._taken_bytes)
             raise ConfigError(
-                f"{what} needs {_size(size_bytes)}, and {_size(left)} of "
-                f"{_size(self.limit_bytes)} are left on the {self._device}; lower "
+                f"{what} needs {format_size(size_bytes)}, and {format_size(left)} of "
+                f"{format_size(self.limit_bytes)} are left on the {self._device}; lower "
                 "--scale-batch, choose a part with --from and --to, or raise --memory-limit"
             )
 
@@ -168,10 +169,3 @@ def _meta_bytes(given: Any) -> int:
 
     add(given)
     return sum(found.values())
-
-
-def _size(size_bytes: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size_bytes >= 2**power:
-            return f"{size_bytes / 2**power:.1f} {unit}"
-    return f"{size_bytes} bytes"

@@ -133,6 +133,12 @@ class Exchange:
         finish = self._send_back(gradient.to(self._wire))
         return lambda: finish().view(self._held, self._width)
 
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """Returns how many values of its own this rank sends to each source, and gets from it."""
+        widths = [self._layout.width(source, self._group) for source in self.sources()]
+        own = [self._samples * self._width] * len(widths)
+        return own, [self._samples * width for width in widths]
+
     def _send(self, outputs: Any) -> Callable[[], Any]:
         raise NotImplementedError
 
@@ -184,11 +190,6 @@ class PooledExchange(Exchange):
         """Returns all ranks."""
         return list(range(self._layout.world_size))
 
-    def _sizes(self) -> tuple[list[int], list[int]]:
-        widths = [self._layout.width(source, self._group) for source in self.sources()]
-        own = [self._samples * self._width] * len(widths)
-        return own, [self._samples * width for width in widths]
-
     def _send(self, outputs: Any) -> Callable[[], Any]:
         own, theirs = self._sizes()
         return self._all_to_all(outputs, own, theirs)
@@ -228,11 +229,6 @@ class NodeExchange(Exchange):
         """Returns the rank of each node that this rank receives from."""
         layout = self._layout
         return list(range(self._rank % layout.local_size, layout.world_size, layout.local_size))
-
-    def _sizes(self) -> tuple[list[int], list[int]]:
-        widths = [self._layout.width(source, self._group) for source in self.sources()]
-        own = [self._samples * self._width] * len(widths)
-        return own, [self._samples * width for width in widths]
 
     def _send(self, outputs: Any) -> Callable[[], Any]:
         layout, groups = self._layout, self._nodes

@@ -77,7 +77,7 @@ def task_sizes(scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph) -> t
 
 
 def _operator_sizes(operator: Operator) -> list[tuple[str, str | float]]:
-    if operator.is_gemm:
+    if operator.kind.is_product:
         sizes = [(size, float(getattr(operator, size))) for size in ("m", "n", "k")]
         return [*sizes, *([("batch", float(operator.batch))] if operator.batch > 1 else [])]
     if operator.kind is OperatorKind.SEQUENCE_ATTENTION:

@@ -33,7 +33,7 @@ def dense_estimate(
     """
     time_s = np.zeros(len(operators))
     spread = np.zeros(len(operators))
-    gemms = [index for index, operator in enumerate(operators) if operator.is_gemm]
+    gemms = [index for index, operator in enumerate(operators) if operator.kind.is_product]
     if gemms:
         chosen = [operators[index] for index in gemms]
         m, n, k, batch = (

@@ -55,7 +55,7 @@ def all_to_all_s(
     held_bytes: NDArray[np.float64],
     node_counts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Returns the time of an all-to-all, in which rank `r` deals `held_bytes[r]` out evenly.
+    """Returns the time of an all-to-all in which rank `r` distributes `held_bytes[r]` evenly.
 
     The same volumes flow in the input exchange, only backwards, so one formula serves both.
 
@@ -195,7 +195,7 @@ def between_nodes_s(
     held_bytes: NDArray[np.float64],
     node_counts: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Returns the time of the second step: each rank deals its part to its like in all nodes.
+    """Returns the time of the second step: each rank sends its part to its peers in all nodes.
 
     Args:
         cluster: The cluster.

@@ -295,7 +295,7 @@ def _kernels(job: TransformerJob) -> Iterator[str]:
             raise FORMAT.refusal("CUDA graphs with full recomputation", "use another program")
         yield "--cuda-graph-impl local"
         yield "--te-rng-tracker"
-    # FP8, and transfers beside products, exist in Transformer Engine alone.
+    # FP8, and transfers that overlap with products, exist in Transformer Engine alone.
     overlapped = spread.sequence_parallel and software.overlap_tensor_products
     if job.precision.is_low or overlapped:
         yield "--transformer-impl transformer_engine"

@@ -105,8 +105,8 @@ NANOTRON = TransformerRuntime(
     fragmented_share=_FRAGMENTED,
 )
 
-#: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces beside the layers, the
-#: latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
+#: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces alongside the layers,
+#: the latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
 #: (28 bytes) after norm (4) and clipping (8).
 TORCHTITAN = TransformerRuntime(
     overlap_tensor=False,

@@ -230,7 +230,7 @@ class LayerCosts:
         return self._with_copies(cost)
 
     def _with_copies(self, cost: Cost) -> Cost:
-        """Returns a pass with the copies of offloaded activations beside it."""
+        """Returns a pass together with the copies of offloaded activations."""
         return total_cost(cost, offloaded_layer(self._problem, cost.device_s))
 
     def _pass_weights(self) -> Cost:

@@ -1,6 +1,6 @@
 """What the tasks of a training step depend on, and which of them a pass consists of.
 
-A pass is one task, or is taken apart by layer where something happens beside each layer:
+A pass is one task, or is taken apart by layer where something happens alongside each layer:
 
 * The gradient of a layer is reduced during the next layer's backward pass, in the last pass of a
   chunk, or with sharded gradients in every pass.
@@ -104,7 +104,7 @@ class Structure:
         schedule: Order of the passes of a stage.
         reshards: Whether sharded parameters are gathered again for a backward pass.
         reduces_once: Whether sharded gradients are reduced after the last micro-batch alone.
-        own_engines: Whether transfers run beside kernels.
+        own_engines: Whether transfers overlap with kernels.
     """
 
     pipeline: int

@@ -20,6 +20,7 @@ from dse.calibration.microbench import (
 from dse.calibration.microbench.operators._operands import ColdCaches
 from dse.calibration.microbench.plan import KernelPoint
 from dse.calibration.microbench.ranks import ConcurrentRanks, RefusedKernelError, concurrent_ranks
+from dse.calibration.microbench.ranks._barrier import SharedBarrier, shared_counters
 from dse.calibration.microbench.ranks._concurrent import (
     MeasureHost,
     Prepared,
@@ -28,7 +29,6 @@ from dse.calibration.microbench.ranks._concurrent import (
     TakeSamples,
     _KernelWorker,
 )
-from dse.calibration.microbench.ranks._in_step import InStep, shared_counters
 from dse.calibration.microbench.timing import CpuTimer, measure
 from dse.errors import CalibrationError
 
@@ -136,7 +136,7 @@ def test_host_figures_are_means_with_the_widest_interval():
 @contextmanager
 def meetings(count):
     with shared_counters(count) as path:
-        yield path, [InStep(path, number, count, PATIENCE_S) for number in range(count)]
+        yield path, [SharedBarrier(path, number, count, PATIENCE_S) for number in range(count)]
 
 
 def together(*functions):
@@ -183,7 +183,7 @@ def test_nobody_goes_on_before_all_have_come():
 
 def test_one_that_does_not_come_is_an_error():
     with shared_counters(2) as path, pytest.raises(TimeoutError, match=r"within 0\.01 s"):
-        InStep(path, 0, 2, timeout_s=0.01).wait()
+        SharedBarrier(path, 0, 2, timeout_s=0.01).wait()
 
 
 def test_the_file_is_gone_and_the_memory_stays():

@@ -129,7 +129,7 @@ def test_functions_of_libraries_without_a_signature_are_named(tmp_path):
         node(3, 1, "MyFunctionBackward", scope=1, inputs=[Y]),
     ]
     kinds = [kind for _, kind, _ in units(read(tmp_path / "et.json", nodes))]
-    assert kinds == [UnitKind.UNSIGNED, UnitKind.UNSIGNED]
+    assert kinds == [UnitKind.WITHOUT_SCHEMA, UnitKind.WITHOUT_SCHEMA]
 
 
 def test_collectives_are_recognised(tmp_path):

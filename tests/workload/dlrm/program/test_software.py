@@ -70,8 +70,10 @@ def test_a_bottom_on_the_first_rank_runs_there_alone_with_the_global_batch():
     assert "bottom_mlp.0.weight_gradient" in first
     assert not [name for name in second if name.startswith("bottom")]
     stack = stack_operators(problem_of(software))
-    assert {op.m for op in stack.first_bottom_forward if op.is_gemm} == {4096}
-    assert {op.m for op in stack.forward if op.name.startswith("top") and op.is_gemm} == {1024}
+    assert {op.m for op in stack.first_bottom_forward if op.kind.is_product} == {4096}
+    assert {op.m for op in stack.forward if op.name.startswith("top") and op.kind.is_product} == {
+        1024
+    }
 
 
 def test_only_the_top_is_reduced_when_the_bottom_is_on_the_first_rank():

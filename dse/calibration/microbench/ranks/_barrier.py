@@ -28,7 +28,7 @@ _COUNTER_BYTES = 8
 
 #: Polls before a process sleeps, and for how long: some tenths of a millisecond in the first
 #: round. The second round needs as many only if a process has lost its core in between.
-_LOOKS = (2_000, 50_000)
+_POLLS = (2_000, 50_000)
 _SLEEP_S = 200e-6
 
 
@@ -41,7 +41,7 @@ def shared_counters(processes: int) -> Iterator[Path]:
     Args:
         processes: Processes that wait for each other.
     """
-    descriptor, name = tempfile.mkstemp(prefix="dse_in_step_")
+    descriptor, name = tempfile.mkstemp(prefix="dse_barrier_")
     try:
         os.write(descriptor, bytes(processes * _STRIDE_BYTES))
         os.close(descriptor)
@@ -50,7 +50,7 @@ def shared_counters(processes: int) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-class InStep:
+class SharedBarrier:
     """Barrier of one process with the others of its group.
 
     Args:
@@ -82,22 +82,22 @@ class InStep:
             TimeoutError: A process does not arrive.
         """
         until_s = time.monotonic() + self._timeout_s
-        for patience in _LOOKS:
-            self._raise_and_look(patience, until_s, meanwhile)
+        for most_polls in _POLLS:
+            self._meet(most_polls, until_s, meanwhile)
 
-    def _raise_and_look(
-        self, patience: int, until_s: float, meanwhile: Callable[[], object] | None
+    def _meet(
+        self, most_polls: int, until_s: float, meanwhile: Callable[[], object] | None
     ) -> None:
         counters = self._counters
         reached = counters[self._own] + 1
         counters[self._own] = reached
-        looks = 0
+        polls = 0
         for other in self._others:
             while counters[other] < reached:
-                looks += 1
+                polls += 1
                 if meanwhile is not None:
                     meanwhile()
-                elif looks < patience:
+                elif polls < most_polls:
                     continue
                 else:
                     time.sleep(_SLEEP_S)

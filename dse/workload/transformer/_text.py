@@ -1,4 +1,4 @@
-"""How a step is parallelized, in words."""
+"""Parallelism of a step as text."""
 
 from __future__ import annotations
 
