@@ -160,7 +160,7 @@ def true_records(inputs: StudyInputs, jobs: int) -> list[TrialRecord]:
     ]
     with make_executor("process", inputs.context, jobs) as executor:
         first = list(executor.run(wanted))
-        polish = FrontPolish(first, (), space.objectives, evaluator.with_better_plan)
+        polish = FrontPolish(first, (), space.objectives, evaluator.with_plans_of)
         while polish.waiting:
             ahead = [Proposal(r.number, r.parameters, Effort.THOROUGH) for r in polish.waiting]
             for record in executor.run(ahead, polish.wants):

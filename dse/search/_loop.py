@@ -100,7 +100,7 @@ class Loop:
             self._storage.records(self._records),
             self._storage.revised(),
             self._objectives,
-            self._evaluator.with_better_plan if compare else None,
+            self._evaluator.with_plans_of if compare else None,
             self._revise,
         )
 

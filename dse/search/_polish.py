@@ -14,6 +14,7 @@ of workers, which search ahead, nor on where a study was interrupted.
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
     from dse.search.space import Objective
     from dse.sharding import ShardingPlan
 
-    #: Returns a record with the fastest of other records' plans, if one is faster and feasible.
-    Compare = Callable[[TrialRecord, Sequence[TrialRecord]], TrialRecord | None]
+    #: Returns a record with each of other records' plans that is faster and feasible.
+    Compare = Callable[[TrialRecord, Sequence[TrialRecord]], Sequence[TrialRecord]]
 
     #: Keeps an answer that counts.
     Keep = Callable[[TrialRecord], None]
+
+
+#: How much faster a plan has to be, as a share, if it is worse in another objective, such as free
+#: memory: for less, the front would lose what the plan before was there for.
+_WORTH = 0.01
 
 
 class FrontPolish:
@@ -127,7 +133,8 @@ class FrontPolish:
                     self._keep(better)
                 self._replace(first, better)
             elif first.parameters in self._thorough:
-                found = _better_of(self._thorough[first.parameters], first)
+                found = self._thorough[first.parameters]
+                found = replace(found if self._is_better(found, first) else first, thorough=True)
                 self._replace(first, found)
                 self._searched.setdefault(self._plan_of(found), found)
             else:
@@ -139,15 +146,18 @@ class FrontPolish:
         unknown = [key for key in keys if key not in self._tried]
         if unknown and self._compare is not None:
             self._tried.update(dict.fromkeys(unknown))
-            found = self._compare(record, [self._searched[plan] for _, plan in unknown])
-            if found is not None:
+            for found in self._compare(record, [self._searched[plan] for _, plan in unknown]):
                 self._tried[found.parameters, self._plan_of(found)] = found
-        best = record
-        for key in keys:
-            other = self._tried.get(key)
-            if other is not None and _faster(other, best):
-                best = other
-        return None if best is record else best
+        tried = [other for key in keys if (other := self._tried.get(key)) is not None]
+        tried.sort(key=_time_s)
+        return next((other for other in tried if self._is_better(other, record)), None)
+
+    def _is_better(self, found: TrialRecord, known: TrialRecord) -> bool:
+        """Returns whether a plan is faster, and by how much if it is worse in an objective."""
+        if found.status is not TrialStatus.FEASIBLE:
+            return False
+        no_worse = (self._costs(found) <= self._costs(known)).all()
+        return _time_s(found) * (1.0 if no_worse else 1.0 + _WORTH) < _time_s(known)
 
     def _replace(self, former: TrialRecord, found: TrialRecord) -> None:
         found = replace(
@@ -180,15 +190,5 @@ def _on_front(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return [record for record in records if record.on_front]
 
 
-def _faster(found: TrialRecord, known: TrialRecord) -> bool:
-    return (
-        found.status is TrialStatus.FEASIBLE
-        and found.prediction is not None
-        and known.prediction is not None
-        and found.prediction.iteration_time_s < known.prediction.iteration_time_s
-    )
-
-
-def _better_of(thorough: TrialRecord, known: TrialRecord) -> TrialRecord:
-    """Returns the better of two answers for one configuration, as a thorough one."""
-    return replace(thorough if _faster(thorough, known) else known, thorough=True)
+def _time_s(record: TrialRecord) -> float:
+    return math.inf if record.prediction is None else record.prediction.iteration_time_s

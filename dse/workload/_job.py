@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dse.errors import ConfigError, PlanError
+from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -256,17 +256,15 @@ class Job(ABC):
         del effort, incumbent
         return self
 
-    def with_best_plan(self, others: Sequence[Job]) -> Job:
-        """Returns the job with the fastest of other jobs' plans that may be used and fits.
+    def with_plans_of(self, others: Sequence[Job], most_s: float) -> tuple[Job, ...]:
+        """Returns the job with each of other jobs' plans that may be used, fits and is fast.
 
         Args:
             others: Jobs whose plans have been found.
-
-        Raises:
-            PlanError: There is none.
+            most_s: Time of an iteration that plans have to beat.
         """
-        del others
-        raise PlanError("this workload has no sharding plan")
+        del others, most_s
+        return ()
 
     def cannot_fit(self) -> str:
         """Returns why nothing that is left open can make the job fit; empty if it may."""

@@ -234,23 +234,28 @@ class ConfigurationEvaluator(Evaluator):
         """Returns a job with the plan that is found with the effort of :func:`dse.shard`."""
         return job.planned(replace(self._effort, quick=False))
 
-    def with_better_plan(
+    def with_plans_of(
         self, record: TrialRecord, others: Sequence[TrialRecord]
-    ) -> TrialRecord | None:
-        """Returns an answer with the fastest of the plans of other configurations."""
+    ) -> tuple[TrialRecord, ...]:
+        """Returns an answer with each faster plan of other configurations that is feasible."""
         known = record.prediction
         configurations = [other.configuration for other in others]
-
-        def answered(number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
+        if known is None:
+            return ()
+        try:
             jobs = [self.job(each) for each in configurations if each is not None]
-            return self._answered(number, parameters, lambda job: job.with_best_plan(jobs))
-
-        found = self._answered_or_failed(answered, record.number, dict(record.parameters))
-        if found.status is not TrialStatus.FEASIBLE or found.prediction is None or known is None:
-            return None
-        if found.prediction.iteration_time_s >= known.iteration_time_s:
-            return None
-        return replace(found, borrowed=True)
+            own = self.open_job(dict(record.parameters))
+            planned = own.with_plans_of(jobs, known.iteration_time_s)
+            found = [self._record(record.number, record.parameters, job) for job in planned]
+        except Exception:  # one candidate must not end a study
+            return ()
+        return tuple(
+            replace(each, borrowed=True)
+            for each in found
+            if each.status is TrialStatus.FEASIBLE
+            and each.prediction is not None
+            and each.prediction.iteration_time_s < known.iteration_time_s
+        )
 
     def _answered(
         self,
@@ -263,11 +268,15 @@ class ConfigurationEvaluator(Evaluator):
         except ConfigError as error:
             # This configuration asks for something impossible; another one may not.
             return without_answer(number, TrialStatus.REJECTED, str(error), parameters)
-        quote = self._quote(job, parameters)
+        return self._record(number, tuple(parameters.items()), job)
+
+    def _record(self, number: int, chosen: Params, job: Job) -> TrialRecord:
+        """Returns the answer for a job with its plan."""
+        parameters = dict(chosen)
         record = replace(
             without_answer(number, TrialStatus.FEASIBLE, "", parameters),
             configuration=self.configuration(job, parameters),
-            prediction=predict_job(job, quote),
+            prediction=predict_job(job, self._quote(job, parameters)),
         )
         return judged(record, self.space, self.workload)
 

@@ -118,20 +118,17 @@ class Evaluator(ABC):
         except Exception:  # one candidate must not end a study
             return ""
 
-    def with_better_plan(
+    def with_plans_of(
         self, record: TrialRecord, others: Sequence[TrialRecord]
-    ) -> TrialRecord | None:
-        """Returns an answer with the fastest of the plans of other configurations.
+    ) -> tuple[TrialRecord, ...]:
+        """Returns an answer with each faster plan of other configurations that is feasible.
 
         Args:
             record: A feasible answer with a plan.
             others: Answers to other configurations of the space, with plans.
-
-        Returns:
-            None unless one of their plans may be used, is feasible and faster.
         """
         del record, others
-        return None
+        return ()
 
     @property
     def finest_bound(self) -> Effort:

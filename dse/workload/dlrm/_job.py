@@ -207,28 +207,32 @@ class DlrmJob(Job):
         )
         return self._with(found.plan, found.planner)
 
-    def with_best_plan(self, others: Sequence[Job]) -> DlrmJob:
-        """Returns the job with the fastest of other jobs' plans that may be used and fits.
+    def with_plans_of(self, others: Sequence[Job], most_s: float) -> tuple[DlrmJob, ...]:
+        """Returns the job with each of other jobs' plans that may be used, fits and is fast.
 
         Plans are taken from jobs with the same constraints and program, whose tables are sharded
         only in ways that this one allows.
         """
-        allowed = []
+        if self._placements:
+            return ()
+        plans: dict[ShardingPlan, str] = {}
         for other in others:
-            if not isinstance(other, DlrmJob) or other.plan is None or self._placements:
+            if not isinstance(other, DlrmJob) or other.plan is None:
                 continue
             alike = (self.constraints, self._program) == (other.constraints, other.program)
             types = {table.sharding_type for table in other.plan.tables}
             if alike and types <= self.allowed_types:
                 with suppress(PlanError):  # it is for another number of ranks
-                    allowed.append(self.with_plan(other.plan, other.planner))
-        if not allowed:
-            raise PlanError("no other plan may be used")
-        scores = self.scorer.score([each._decided() for each in allowed])
-        if not scores.fits.any():
-            raise PlanError("no other plan fits")
-        best = allowed[int(np.where(scores.fits, scores.iteration_time_s, np.inf).argmin())]
-        return self._with(best._decided(), best.planner)
+                    plans.setdefault(self.with_plan(other.plan)._decided(), other.planner)
+        if not plans:
+            return ()
+        scores = self.scorer.score([*plans])
+        fast = scores.fits & (scores.iteration_time_s < most_s)
+        return tuple(
+            self._with(plan, planner)
+            for (plan, planner), chosen in zip(plans.items(), fast, strict=True)
+            if chosen
+        )
 
     def least_memory_bytes(self) -> float:
         """Returns what every rank holds if the tables are spread evenly."""
