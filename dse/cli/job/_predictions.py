@@ -263,7 +263,7 @@ def _cheaper_text(quote: Quote) -> str:
 
     assert quote.offer is not None
     return (
-        f"cheaper: {quote.words} for {format_quantity(quote.usd_per_hour, UnitKind.PRICE)}, "
+        f"cheaper: {quote.text} for {format_quantity(quote.usd_per_hour, UnitKind.PRICE)}, "
         f"with --network {quote.offer.networks[0]}"
     )
 

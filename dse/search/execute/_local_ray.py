@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 #: Ray binds its ports, which run code for anyone who connects, to the loopback interface only
-#: where it takes a cluster of several machines to be impossible; it reads that when it is imported.
+#: where it takes a cluster of several machines to be impossible. It reads that when imported.
 _ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
