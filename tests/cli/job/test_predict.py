@@ -372,3 +372,22 @@ def test_cheaper_instances_over_another_network_are_named():
     (line,) = shown()
     assert line.startswith(f"cheaper: {cheapest.words} for ")
     assert shown("--network", network) == shown("--network", "infiniband_ndr400") == []
+
+
+def test_what_can_be_rented_is_named_where_the_network_cannot():
+    b200 = load_platform("b200_sxm")
+    assert b200.quote(16) is None
+    offered = b200.quote(16, network=None)
+    job = (
+        "bert_base",
+        "--platform",
+        "b200_sxm",
+        "--world-size",
+        "16",
+        "--global-batch-size",
+        "64",
+    )
+    shown = CliRunner().invoke(app, ["predict", *job]).output.splitlines()
+    (line,) = (line for line in shown if line.startswith("for rent: "))
+    assert offered.words in line
+    assert line.endswith(f"--network {offered.offer.networks[0]}")
