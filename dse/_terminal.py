@@ -41,17 +41,18 @@ class Console(rich.console.Console):
         **options: Options of :class:`rich.console.Console`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        # Names must not be parsed as markup; styled text uses `Text` or `style`.
-        super().__init__(**{"markup": False, "emoji": False, **options})
-        self._has_printed = False
-        self.push_render_hook(_Visible())
+    _has_printed = False
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Prints like Rich."""
         if objects or self._has_printed:
             self._has_printed = True
             super().print(*objects, **options)
+
+    def __init__(self, **options: Any) -> None:
+        # Names must not be parsed as markup; styled text uses `Text` or `style`.
+        super().__init__(**{"markup": False, "emoji": False, **options})
+        self.push_render_hook(_Visible())
 
 
 class _Visible(rich.console.RenderHook):
