@@ -262,10 +262,10 @@ def _cheaper_words(other: Quote, quote: Quote | None) -> str:
     from dse.config import UnitKind, format_quantity
 
     assert other.offer is not None
+    price = format_quantity(other.usd_per_hour, UnitKind.PRICE)
     return (
-        f"{'for rent' if quote is None else 'cheaper'}: {other.words} for "
-        f"{format_quantity(other.usd_per_hour, UnitKind.PRICE)}, with --network "
-        f"{other.offer.networks[0]}"
+        f"{'for rent' if quote is None else 'cheaper'}: {other.offer.provider} "
+        f"{other.offer.instance} for {price}, with --network {other.offer.networks[0]}"
     )
 
 

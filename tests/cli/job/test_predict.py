@@ -370,7 +370,7 @@ def test_cheaper_instances_over_another_network_are_named():
     assert cheapest.usd_per_hour < default.usd_per_hour
     (network,) = cheapest.offer.networks
     (line,) = shown()
-    assert line.startswith(f"cheaper: {cheapest.words} for ")
+    assert line.startswith(f"cheaper: {cheapest.offer.provider} {cheapest.offer.instance} for ")
     assert shown("--network", network) == shown("--network", "infiniband_ndr400") == []
 
 
@@ -389,5 +389,5 @@ def test_what_can_be_rented_is_named_where_the_network_cannot():
     )
     shown = CliRunner().invoke(app, ["predict", *job]).output.splitlines()
     (line,) = (line for line in shown if line.startswith("for rent: "))
-    assert offered.words in line
+    assert offered.offer.instance in line
     assert line.endswith(f"--network {offered.offer.networks[0]}")
