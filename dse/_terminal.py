@@ -35,9 +35,19 @@ def visible(text: str) -> str:
 class Console(rich.console.Console):
     """A Rich console without markup that makes control characters visible.
 
+    Empty lines before everything else are left out, so that a table with a title may come first.
+
     Args:
         **options: Options of :class:`rich.console.Console`.
     """
+
+    _has_printed = False
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints like Rich."""
+        if objects or self._has_printed:
+            self._has_printed = True
+            super().print(*objects, **options)
 
     def __init__(self, **options: Any) -> None:
         # Names must not be parsed as markup; styled text uses `Text` or `style`.

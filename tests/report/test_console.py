@@ -85,3 +85,13 @@ def test_lines_break_between_words_on_a_terminal_only():
     assert printed(lambda console: line(console, text), 20, terminal=False) == [text]
     command = f"  try: dse trace info {path}"
     assert printed(lambda console: line(console, command), 20) == [command]
+
+
+def test_output_does_not_begin_with_an_empty_line():
+    out = io.StringIO()
+    console = Console(file=out, width=60)
+    for title in ("first", "second"):
+        table = Table(title, texts("name"))
+        table.add("a")
+        table.print(console)
+    assert out.getvalue().splitlines() == ["first", "name", "a", "", "second", "name", "a"]

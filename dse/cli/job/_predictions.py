@@ -80,7 +80,7 @@ class Predicted:
                     else []
                 ),
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
-                *([_cheaper_text(opened.cheaper)] if opened.cheaper else []),
+                *([_cheaper_text(opened.cheaper, opened.quote)] if opened.cheaper else []),
                 *change_remarks(opened.changes),
             ),
         )
@@ -257,14 +257,15 @@ def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
     return lines
 
 
-def _cheaper_text(quote: Quote) -> str:
-    """Returns how to predict what is cheaper to rent."""
+def _cheaper_text(other: Quote, quote: Quote | None) -> str:
+    """Returns how to predict what is cheaper to rent, or what can be rented at all."""
     from dse.config import UnitKind, format_quantity
 
-    assert quote.offer is not None
+    assert other.offer is not None
+    price = format_quantity(other.usd_per_hour, UnitKind.PRICE)
     return (
-        f"cheaper: {quote.text} for {format_quantity(quote.usd_per_hour, UnitKind.PRICE)}, "
-        f"with --network {quote.offer.networks[0]}"
+        f"{'for rent' if quote is None else 'cheaper'}: {other.offer.provider} "
+        f"{other.offer.instance} for {price}, with --network {other.offer.networks[0]}"
     )
 
 

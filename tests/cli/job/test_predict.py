@@ -370,5 +370,24 @@ def test_cheaper_instances_over_another_network_are_named():
     assert cheapest.usd_per_hour < default.usd_per_hour
     (network,) = cheapest.offer.networks
     (line,) = shown()
-    assert line.startswith(f"cheaper: {cheapest.words} for ")
+    assert line.startswith(f"cheaper: {cheapest.offer.provider} {cheapest.offer.instance} for ")
     assert shown("--network", network) == shown("--network", "infiniband_ndr400") == []
+
+
+def test_what_can_be_rented_is_named_where_the_network_cannot():
+    b200 = load_platform("b200_sxm")
+    assert b200.quote(16) is None
+    offered = b200.quote(16, network=None)
+    job = (
+        "bert_base",
+        "--platform",
+        "b200_sxm",
+        "--world-size",
+        "16",
+        "--global-batch-size",
+        "64",
+    )
+    shown = CliRunner().invoke(app, ["predict", *job]).output.splitlines()
+    (line,) = (line for line in shown if line.startswith("for rent: "))
+    assert offered.offer.instance in line
+    assert line.endswith(f"--network {offered.offer.networks[0]}")
