@@ -30,13 +30,19 @@ class _InterruptedError(Exception):
         super().__init__(str(interrupt) or "interrupted")
 
 
+class _ReaderGoneError(Exception):
+    """A broken pipe, likewise: it would end with the exit code of a failed command."""
+
+
 @contextmanager
-def _renamed_interrupts() -> Iterator[None]:
+def _renamed() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
         # The interrupt says what the command keeps.
         raise _InterruptedError(interrupt) from None
+    except BrokenPipeError:
+        raise _ReaderGoneError from None
 
 
 class _Commands(Group):
@@ -44,12 +50,12 @@ class _Commands(Group):
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Parses the arguments."""
-        with _renamed_interrupts():
+        with _renamed():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        with _renamed_interrupts():
+        with _renamed():
             return super().invoke(ctx)
 
 
@@ -232,7 +238,7 @@ def run_app() -> None:
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except (_ReaderGoneError, BrokenPipeError):
         # The reader (head, less) has gone.
         _close_output()
         sys.exit(ExitCode.BAD_INPUT)

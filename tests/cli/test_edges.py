@@ -192,6 +192,17 @@ def test_output_onto_a_full_disk_is_one_clean_line(arguments):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["list", "platforms"]], ids=" ".join)
+def test_a_reader_that_has_gone_is_neither_success_nor_nothing_feasible(arguments):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "dse", *arguments]
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_of_which_a_disk_takes_a_part_is_no_success(tmp_path, unbuffered):
     def limit():
