@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -222,8 +222,7 @@ def run_app() -> None:
     try:
         code = app(prog_name="dse", standalone_mode=False)
         # Here, where a full disk or a reader that has gone is still an error of ours.
-        if sys.stdout is not None:  # a shell may have closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -240,7 +239,7 @@ def run_app() -> None:
         sys.exit(ExitCode.INTERRUPTED)
     except (_ReaderGoneError, BrokenPipeError):
         # The reader (head, less) has gone.
-        _close_output()
+        _let_go(sys.stdout)
         sys.exit(ExitCode.BAD_INPUT)
     except (OSError, MemoryError) as error:
         if _state["debug"]:
@@ -257,21 +256,23 @@ def _system_problem(error: OSError | MemoryError) -> str:
         problem = f"{shown_path(error.filename)}: {error.strerror}"
         return f"{problem}; {step}" if step else problem
     # The disk of standard output may be full.
-    _close_output()
+    _let_go(sys.stdout)
     return f"{error.strerror or error}; {step or '`dse --debug` shows where'}"
 
 
-def _close_output() -> None:
-    """Lets go what standard output still holds; it would be written at the end."""
-    if sys.stdout is not None:
-        with suppress(OSError):  # it may be no file
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _let_go(stream: TextIO) -> None:
+    """Lets go what a stream still holds; it would be written at the end, where that can fail."""
+    with suppress(OSError):  # it may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _end_with(message: str) -> NoReturn:
     from dse._terminal import visible
 
-    with suppress(OSError):  # standard error may be full or closed; the exit code still tells
+    try:
         for line in message.splitlines():
             print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
+        sys.stderr.flush()
+    except OSError:  # standard error may be full; the exit code still tells
+        _let_go(sys.stderr)
     sys.exit(ExitCode.BAD_INPUT)
