@@ -6,6 +6,8 @@ change colours, the title, the cursor or the direction of text.
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
 import rich.console
@@ -53,6 +55,10 @@ class Console(rich.console.Console):
         # Names must not be parsed as markup; styled text uses `Text` or `style`.
         super().__init__(**{"markup": False, "emoji": False, **options})
         self.push_render_hook(_Visible())
+
+    def on_broken_pipe(self) -> None:
+        """Raises what the system said; Rich would end with the exit code of a failed command."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class _Visible(rich.console.RenderHook):

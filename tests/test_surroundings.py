@@ -159,8 +159,17 @@ def test_results_print_short_and_are_copied(space, tmp_path, predicted):
 
 
 def test_python_without_assertions_predicts_the_same(predicted):
-    code = f"import dse; print(repr(dse.predict('dlrm_tiny', **{JOB}).iteration_time_s))"
-    done = subprocess.run(
-        [sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = without("-O")
     assert float(done.stdout) == predicted.iteration_time_s
+
+
+def test_python_without_docstrings_is_refused_for_what_needs_them():
+    done = without("-OO")
+    assert "OptionalDependencyError" in done.stderr.splitlines()[-1]
+    assert "-OO" in done.stderr.splitlines()[-1]
+
+
+def without(option):
+    """Predicts with an option of Python."""
+    code = f"import dse; print(repr(dse.predict('dlrm_tiny', **{JOB}).iteration_time_s))"
+    return subprocess.run([sys.executable, option, "-c", code], capture_output=True, text=True)

@@ -10,9 +10,9 @@ def main() -> None:
     # The command line is not imported above: Ctrl-C meanwhile would end in a traceback.
     from dse._garbage import collect_rarely
     from dse.cli._exit import ExitCode, terminable
-    from dse.cli._streams import occupy_standard_handles
+    from dse.cli._streams import replace_closed_streams
 
-    occupy_standard_handles()
+    replace_closed_streams()
     collect_rarely()
     with terminable() as ending:
         try:

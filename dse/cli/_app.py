@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -30,13 +30,19 @@ class _InterruptedError(Exception):
         super().__init__(str(interrupt) or "interrupted")
 
 
+class _ReaderGoneError(Exception):
+    """A broken pipe, likewise: it would end with the exit code of a failed command."""
+
+
 @contextmanager
-def _renamed_interrupts() -> Iterator[None]:
+def _renamed() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
         # The interrupt says what the command keeps.
         raise _InterruptedError(interrupt) from None
+    except BrokenPipeError:
+        raise _ReaderGoneError from None
 
 
 class _Commands(Group):
@@ -44,12 +50,12 @@ class _Commands(Group):
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Parses the arguments."""
-        with _renamed_interrupts():
+        with _renamed():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        with _renamed_interrupts():
+        with _renamed():
             return super().invoke(ctx)
 
 
@@ -216,8 +222,7 @@ def run_app() -> None:
     try:
         code = app(prog_name="dse", standalone_mode=False)
         # Here, where a full disk or a reader that has gone is still an error of ours.
-        if sys.stdout is not None:  # a shell may have closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -232,9 +237,9 @@ def run_app() -> None:
     except _InterruptedError as interrupt:
         print(interrupt, file=sys.stderr)  # noqa: T201
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except (_ReaderGoneError, BrokenPipeError):
         # The reader (head, less) has gone.
-        _close_output()
+        _let_go(sys.stdout)
         sys.exit(ExitCode.BAD_INPUT)
     except (OSError, MemoryError) as error:
         if _state["debug"]:
@@ -251,21 +256,23 @@ def _system_problem(error: OSError | MemoryError) -> str:
         problem = f"{shown_path(error.filename)}: {error.strerror}"
         return f"{problem}; {step}" if step else problem
     # The disk of standard output may be full.
-    _close_output()
+    _let_go(sys.stdout)
     return f"{error.strerror or error}; {step or '`dse --debug` shows where'}"
 
 
-def _close_output() -> None:
-    """Lets go what standard output still holds; it would be written at the end."""
-    if sys.stdout is not None:
-        with suppress(OSError):  # it may be no file
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _let_go(stream: TextIO) -> None:
+    """Lets go what a stream still holds; it would be written at the end, where that can fail."""
+    with suppress(OSError):  # it may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _end_with(message: str) -> NoReturn:
     from dse._terminal import visible
 
-    with suppress(OSError):  # standard error may be full or closed; the exit code still tells
+    try:
         for line in message.splitlines():
             print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
+        sys.stderr.flush()
+    except OSError:  # standard error may be full; the exit code still tells
+        _let_go(sys.stderr)
     sys.exit(ExitCode.BAD_INPUT)

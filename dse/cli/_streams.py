@@ -32,14 +32,18 @@ _PLAIN = {
 }
 
 
-def occupy_standard_handles() -> None:
+def replace_closed_streams() -> None:
     """Opens the null device in place of standard streams that a shell has closed.
 
-    Files would get their numbers, and what libraries write on standard error would end in them.
+    Files would get their numbers, and what libraries write on standard error would end in them;
+    and Python prints on standard output what is meant for a standard error that is not there.
     """
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_HANDLE:
         pass
     os.close(handle)
+    for handle, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(handle, "w", closefd=False))
 
 
 def accept_any_encoding() -> None:

@@ -133,6 +133,15 @@ def test_a_limit_of_the_system_is_one_line_that_says_which(space, monkeypatch, e
     assert all(word in done.stderr for word in words)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_an_error_that_cannot_be_said_keeps_its_exit_code(redirection):
+    command = f"{sys.executable} -m dse list nosuch {redirection}"
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+
+
 CLOSED = """
 import os
 import sys
@@ -190,6 +199,17 @@ def test_output_onto_a_full_disk_is_one_clean_line(arguments):
     assert done.returncode == 2
     assert done.stderr.startswith("error: No space left on device")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["list", "platforms"]], ids=" ".join)
+def test_a_reader_that_has_gone_is_neither_success_nor_nothing_feasible(arguments):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "dse", *arguments]
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

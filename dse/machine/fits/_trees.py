@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass, field
 from functools import lru_cache
 import lzma
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,6 +155,12 @@ def _check(booster: xgb.Booster, model: bytes, version: str) -> None:
 
 
 def _xgboost() -> ModuleType:
+    if sys.flags.optimize > 1:
+        # XGBoost puts its docstrings together while it is imported.
+        raise OptionalDependencyError(
+            "XGBoost, which has the learned kernels, needs docstrings; run Python without -OO and "
+            "PYTHONOPTIMIZE=2"
+        )
     try:
         import xgboost
     except ImportError as error:

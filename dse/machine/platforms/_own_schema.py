@@ -33,7 +33,8 @@ else:
                 inner = _block_in(field.annotation)
                 figure = Own[inner] if inner else field.rebuild_annotation()
                 fields |= {} if name in sourced else {name: (figure | None, None)}
-            summary = inspect.getdoc(block).partition("\n")[0]
+            # `python -OO` has no docstrings.
+            summary = (inspect.getdoc(block) or "").partition("\n")[0]
             text = f"{summary} Only what differs is given."
             own = create_model(
                 f"Own{block.__name__}", __base__=StrictModel, __doc__=text, **fields

@@ -185,7 +185,7 @@ def _offered(kind: type[Optimization]) -> str:
 def describe_optimizations() -> Sequence[tuple[str, str, tuple[str, ...]]]:
     """Returns name, first line of the description, and options of every optimization."""
     return [
-        (name, (kind.__doc__ or "").strip().splitlines()[0], _options_of(kind))
+        (name, (kind.__doc__ or "").strip().partition("\n")[0], _options_of(kind))
         for name, kind in OPTIMIZATIONS.items()
     ]
 
