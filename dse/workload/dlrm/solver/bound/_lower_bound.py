@@ -64,8 +64,9 @@ _LEAST_RISE = 1e-4
 #: Least relative gain for a shard to be named as a reason.
 _NAMED_GAIN = 1e-4
 
-#: Weight of a mixed table against an exchange: its shards are partly hidden.
-_CURVE_WEIGHT = 0.2
+#: Weight of a mixed table against an exchange: its shards are partly hidden. One split at a bend
+#: replaces many.
+_CURVE_WEIGHT, _BEND_WEIGHT = 0.2, 0.02
 
 #: Least gain of a split, as a share of the bound.
 _LEAST_GAIN = 1e-3
@@ -236,8 +237,8 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
         return node.relaxation.split_by_holders(group)
     if shard_s >= max(least_s, missed.seconds):
         return node.relaxation.split_by_largest(slot, limit_s)
-    at_bend = missed.at_bend and missed.seconds >= least_s
-    if at_bend or missed.seconds > _CURVE_WEIGHT * worth_s[choice]:
+    weight = _BEND_WEIGHT if missed.at_bend else _CURVE_WEIGHT
+    if missed.seconds >= max(least_s, weight * worth_s[choice]):
         return node.relaxation.split(missed.feature, missed.value)
     return node.relaxation.split_by_choice(int(choices.table_class[choice]), node.relaxed)
 
