@@ -61,11 +61,15 @@ _FEWEST_SOLVED, _MOST_SOLVED = 60, 300
 _MOST_IN_VAIN = 50
 _LEAST_RISE = 1e-4
 
+#: Shards that some rank must hold in one program, the last ones.
+_MOST_SHARDS = 10
+
 #: Least relative gain for a shard to be named as a reason.
 _NAMED_GAIN = 1e-4
 
-#: Weight of a mixed table against an exchange: its shards are partly hidden.
-_CURVE_WEIGHT = 0.2
+#: Weight of a mixed table against an exchange: its shards are partly hidden. One split at a bend
+#: replaces many.
+_CURVE_WEIGHT, _BEND_WEIGHT = 0.2, 0.02
 
 #: Least gain of a split, as a share of the bound.
 _LEAST_GAIN = 1e-3
@@ -201,16 +205,26 @@ def least_node(
 
 
 def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node:
-    """Adds the shards that some rank must hold."""
+    """Adds the shards that some rank must hold, beside those of the nodes it is a part of."""
     found = node.relaxed
-    shards = tuple(indivisible_shards(choices, model, node.relaxation, found, ranks))
-    tighter = node.relaxation.solve(shards) if shards else None
+    known = {(shard.label, shard.group, shard.shared_s) for shard in node.shards}
+    added = tuple(
+        shard
+        for shard in indivisible_shards(choices, model, node.relaxation, found, ranks)
+        if (shard.label, shard.group, shard.shared_s) not in known
+    )
+    if not added:
+        return replace(node, refined=True)
+    shards = (*node.shards, *added)[-_MOST_SHARDS:]
+    tighter = node.relaxation.solve(shards)
     reason = node.reason
     if tighter is not None:
         if tighter.value_s > found.value_s * (1.0 + _NAMED_GAIN):
             reason = max(shards, key=lambda shard: node.relaxation.alone_s(shard, found)).label
         found = tighter
-    return replace(node, relaxed=_not_below(found, node), refined=True, reason=reason)
+    return replace(
+        node, relaxed=_not_below(found, node), shards=shards, refined=True, reason=reason
+    )
 
 
 def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
@@ -236,8 +250,8 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
         return node.relaxation.split_by_holders(group)
     if shard_s >= max(least_s, missed.seconds):
         return node.relaxation.split_by_largest(slot, limit_s)
-    at_bend = missed.at_bend and missed.seconds >= least_s
-    if at_bend or missed.seconds > _CURVE_WEIGHT * worth_s[choice]:
+    weight = _BEND_WEIGHT if missed.at_bend else _CURVE_WEIGHT
+    if missed.seconds >= max(least_s, weight * worth_s[choice]):
         return node.relaxation.split(missed.feature, missed.value)
     return node.relaxation.split_by_choice(int(choices.table_class[choice]), node.relaxed)
 
@@ -245,7 +259,7 @@ def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
 def _solved(node: Node, parts: tuple[LayoutRelaxation, ...]) -> Iterator[Node]:
     """Yields a node for each part with plans that fit."""
     for relaxation in parts:
-        found = relaxation.solve() if relaxation.possible else None
+        found = relaxation.solve(node.shards) if relaxation.possible else None
         if found is not None:
             yield replace(
                 node, relaxation=relaxation, relaxed=_not_below(found, node), refined=False

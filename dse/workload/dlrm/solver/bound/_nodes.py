@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dse.workload.dlrm import DlrmProblem, LayoutGraph
     from dse.workload.dlrm.solver.bound._choices import Choices
     from dse.workload.dlrm.solver.bound._durations import SlotModel
-    from dse.workload.dlrm.solver.bound._layout import Relaxed, SlotGraph
+    from dse.workload.dlrm.solver.bound._layout import IndivisibleShard, Relaxed, SlotGraph
 
 #: Relaxed problems that are kept, the last ones: that of a search, which may be looked at without
 #: and with hot rows, and the same with less memory.
@@ -40,13 +40,15 @@ class Node:
         layout: One rank's graph.
         relaxation: Their relaxation.
         relaxed: Its solution so far.
-        refined: Whether it includes indivisible shards.
+        shards: Shards that some rank must hold, which it includes.
+        refined: Whether these are all that matter there.
         reason: The shard that matters most; may be empty.
     """
 
     layout: LayoutGraph
     relaxation: LayoutRelaxation
     relaxed: Relaxed
+    shards: tuple[IndivisibleShard, ...] = ()
     refined: bool = False
     reason: str = ""
 

@@ -32,6 +32,9 @@ _BEND_SHARE = 0.5
 #: Least share of a choice in a solution that counts as taken.
 _USED_SHARE = 1e-6
 
+#: Relative rounding of caps.
+_CAP_ROUNDING = 1e-9
+
 #: Tables added in one round for exchanges that they alone keep busy.
 _MAX_ALONE = 8
 
@@ -254,7 +257,9 @@ class LayoutRelaxation:
         """Returns the exchange whose duration the solution undercuts most."""
         worst = Missed(0.0, -1, 0.0, at_bend=False)
         for curve in self._plans.curves:
-            value = float(found.features[curve.feature])
+            # A solution may exceed a cap by rounding; plans do not, and were split there already.
+            below = self._plans.caps.get(curve.feature, np.inf) * (1.0 - _CAP_ROUNDING)
+            value = min(float(found.features[curve.feature]), below)
             if not self._plans.by_node(curve.slot) and value > self._plans.least[curve.feature]:
                 times = self._plans.times(curve.slot)
                 gap_s = times * (curve.at(value) - float(found.durations_s[curve.slot]))

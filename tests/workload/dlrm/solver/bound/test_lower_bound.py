@@ -100,6 +100,29 @@ def test_no_plan_with_hot_rows_is_below_the_bound(seed, problems):
     assert hot > problems / 2
 
 
+@SEEDS
+def test_no_plan_of_whole_shards_on_several_nodes_is_below_the_bound(seed, problems):
+    # Few shards for as many ranks, so that the fullest rank or node has more than the average.
+    rng = np.random.default_rng([seed, 11])
+    whole = (
+        {TABLE_WISE, ShardingType.COLUMN_WISE},
+        {ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD},
+        {TABLE_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.ROW_WISE},
+    )
+    checked = 0
+    for _ in range(problems):
+        problem = random_problem(rng, int(rng.integers(2, 6)), [(4, 2), (6, 2), (4, 1), (8, 4)])
+        if rng.random() < 0.4:
+            problem = with_hot_rows(problem, rng)
+        scorer = PlanScorer(problem)
+        types = frozenset(whole[rng.integers(len(whole))])
+        request = planning_request(scorer, types, 0)
+        optimum = best_time_s(scorer, request, limit=2500, seed=seed)
+        assert lower_bound(scorer, request).iteration_time_s <= optimum, (problem, types)
+        checked += np.isfinite(optimum)
+    assert checked > problems / 2
+
+
 def test_where_hot_rows_pay_the_bound_is_lower_and_the_plan_has_them():
     tables = tuple(
         replace(make_table(f"t{i}", rows=400_000, dim=256, pooling=1), indices=Zipf(1.1))
