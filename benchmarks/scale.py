@@ -56,6 +56,8 @@ class Case:
         start_s: Until the first one was answered: imports, inputs, workers.
         loop_s: From there to the last one.
         finish_s: From there to the files: thorough searches of the front's plans, tables.
+        searched: Plans that were searched thoroughly.
+        on_front: Configurations on the front.
         driver_loop_s: Processor time of the asking process in the loop.
         front: Digest of the front.
         largest_bytes: Resident memory of the largest process, as seen from outside.
@@ -68,6 +70,8 @@ class Case:
     start_s: float
     loop_s: float
     finish_s: float
+    searched: int
+    on_front: int
     driver_loop_s: float
     front: str
     largest_bytes: float = 0.0
@@ -92,6 +96,7 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
     """Runs a study in this process."""
     start = time.perf_counter()
     from dse.search import RunOptions, run
+    from dse.search.storage import Journal
 
     clocks: list[tuple[float, float]] = []
 
@@ -104,6 +109,7 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
         study = run(space, options, progress=note)
         end = time.perf_counter()
         front = hashlib.sha256(study.directory.pareto.read_bytes()).hexdigest()
+        revised = Journal(study.directory.journal, study.result.objectives, ()).revised()
     (first_s, first_cpu_s), (last_s, last_cpu_s) = clocks[0], clocks[-1]
     return Case(
         executor=executor,
@@ -112,6 +118,8 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
         start_s=first_s - start,
         loop_s=last_s - first_s,
         finish_s=end - last_s,
+        searched=sum(record.thorough for record in revised),
+        on_front=len(study.result.front),
         driver_loop_s=last_cpu_s - first_cpu_s,
         front=front,
     )
@@ -286,15 +294,16 @@ def main() -> None:
     print(f"{arguments.space}, load {load:.1f} on {os.cpu_count()} processors")
     if cases:
         print(
-            "executor  jobs  trials  start s   loop s  finish s  trials/s  driver ms  largest MB"
+            "executor  jobs  trials  start s   loop s  finish s  searched  front  trials/s  "
+            "driver ms  largest MB"
         )
     for case in cases.values():
         # The serial executor evaluates where it asks.
         driver = "" if case.executor == "serial" else f"{case.overhead_s * 1e3:.2f}"
         print(
             f"{case.executor:<8} {case.jobs:5d} {case.trials:7d} {case.start_s:8.2f} "
-            f"{case.loop_s:8.2f} {case.finish_s:9.2f} {case.trials_per_s:9.2f} {driver:>10} "
-            f"{case.largest_bytes / 1e6:11.0f}"
+            f"{case.loop_s:8.2f} {case.finish_s:9.2f} {case.searched:9d} {case.on_front:6d} "
+            f"{case.trials_per_s:9.2f} {driver:>10} {case.largest_bytes / 1e6:11.0f}"
         )
     for mark in marks:
         verdict = "open" if mark.met is None else "met" if mark.met else "missed"

@@ -74,8 +74,9 @@ _NOTES = """\
 The last columns are for what Optuna's samplers find: the share of the true hypervolume, and the
 regret, the throughput that their front lacks at the cost of a true point, on average. Behind the
 plus are other sizes of the recommended configuration, which are proven dominated: they are
-evaluated so that the reader sees what more ranks or another batch would bring. Wall times depend
-on what else a machine does; compare the processor times."""
+evaluated so that the reader sees what more ranks or another batch would bring. Every point of the
+front has to be evaluated, so in spaces of a hundred outcomes it is most of the share. Wall times
+depend on what else a machine does; compare the processor times."""
 
 
 @dataclass(frozen=True, slots=True)

