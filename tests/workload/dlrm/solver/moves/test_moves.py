@@ -100,7 +100,8 @@ def test_placed_lists_equal_the_arrays(world, per_node):
         assignment = from_plan(planner(options.request), options)
         for cut, places in zip(assignment.cuts, assignment.places, strict=True):
             rows, ranks = options.placed_shards(cut, places)
-            assert options.placed_lists(cut, places) == (rows.tolist(), ranks.tolist())
+            joined = [list(numbers) for numbers in options.placed_lists(cut, places)]
+            assert joined == [rows.tolist(), ranks.tolist()]
 
 
 @pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])
