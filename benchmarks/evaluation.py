@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PHASES: dict[str, tuple[str, ...]] = {
     "graphs": (
         "dse.workload.dlrm.scoring._compiled:build_layout",
-        "dse.workload.dlrm.solver.bound._lower_bound:build_layout",
+        "dse.workload.dlrm.solver.bound._nodes:build_layout",
     ),
     "compiling": ("dse.workload.dlrm.scoring._scorer:compile_layout",),
     "baselines": ("dse.sharding._planners:plan_greedily",),

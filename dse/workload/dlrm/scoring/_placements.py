@@ -8,13 +8,15 @@ are then one sparse product: incidence `(candidates × ranks, classes)` times `(
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dse.lookup_blocks import RowBlock
 from dse.machine.kernels import HOST_ROWS_SPREAD
-from dse.sharding import column_widths, shard_columns
+from dse.sharding import shard_columns
+from dse.workload.dlrm.scoring._cut_shards import CutShards, cut_shards
 from dse.workload.dlrm.scoring._features import (
     FEATURE_COUNT,
     SYNCED_FEATURE_COUNT,
@@ -121,8 +123,8 @@ class Placements:
         parts: int,
         cached_share: float | None,
         hot_rows: int = 0,
-    ) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
-        """Returns what the parts of a cut are, wherever they are placed.
+    ) -> CutShards:
+        """Returns what the parts of a cut are, wherever they are placed; do not change it.
 
         Args:
             table_index: Number of the table.
@@ -133,36 +135,14 @@ class Placements:
             hot_rows: Rows that every rank has a copy of.
 
         Returns:
-            The exchange groups as bits of the layout; the features of different shards, as many as
-            :meth:`features` has; shape `(shards, features)`; and which of them each part is on
-            each rank that it reaches, in the order of ranks; shape `(parts, ranks reached)`, one
-            rank for copies, which are alike. With hot rows, one more row of features, the last,
-            has those of their copies on all ranks.
+            The shards, with as many features as :meth:`features` has.
         """
-        problem = self._problem
-        group = exchange_group(kind, pooled=problem.model.tables[table_index].pooled)
-        cut = self._row_cut(table_index, blocks_of_type(kind, problem.cluster), hot_rows)
         self._host_columns |= cached_share is not None
-        widths = column_widths(problem.model.tables[table_index].dim, parts)
-        by_width = {
-            columns: self._classes_of_kinds(
-                table_index, group, columns, cut, cached_share, hot_rows
-            )
-            for columns in dict.fromkeys(widths)
-        }
-        # Most cuts have one class of shards: sorting arrays takes longer than all else here.
-        chosen = sorted({number for classes in by_width.values() for number in classes.tolist()})
-        if len(chosen) == 1:
-            places = np.zeros((len(widths), len(cut.blocks)), dtype=np.int64)
-        else:
-            classes = np.array([by_width[columns] for columns in widths])
-            places = np.searchsorted(chosen, classes)[:, cut.kind_of]
-        groups = 1 << group
-        if hot_rows:
-            groups |= 1 << ExchangeGroup.REPLICATED
-            chosen.append(self._hot_class(table_index, hot_rows))
-        rows = np.array([self._class_features[number] for number in chosen])
-        return groups, rows[:, : self._width], places
+        blocks = blocks_of_type(kind, self._problem.cluster)
+        shards = cut_shards(
+            self._contexts, table_index, kind, parts, blocks, cached_share, hot_rows
+        )
+        return shards._replace(rows=shards.rows[:, : self._width])
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
         """Returns the plan as option ids; shape `(tables,)`. The plan must have been checked."""
@@ -292,8 +272,7 @@ class Placements:
         )
         for option in options.tolist():
             # Of very many shards few differ.
-            shards, counts = np.unique(self._entries[option][1], return_counts=True)
-            held = list(zip(shards.tolist(), counts.tolist(), strict=True))
+            held = list(Counter(self._entries[option][1].tolist()).items())
             if self._hot[option] >= 0:
                 held.append((self._hot[option], cluster.world_size))
             for shard, count in held:

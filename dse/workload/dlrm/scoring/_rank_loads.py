@@ -48,8 +48,9 @@ class RankLoad(IntEnum):
     INPUT = 3
 
 
-#: The load of which each row of :func:`rank_terms` is an alternative: device memory and cache work
-#: at the same time, so a rank is busy for the longer one of two sums, not for a sum of the longer.
+#: The load of which each term of :func:`rank_loads_and_terms` is an alternative: device memory and
+#: cache work at the same time, so a rank is busy for the longer one of two sums, not for a sum of
+#: the longer.
 TERM_LOADS = (
     RankLoad.LOOKUP,
     RankLoad.LOOKUP,
@@ -90,15 +91,18 @@ def rank_loads(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[n
     return loads
 
 
-def rank_terms(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns what adds up within one exchange group: memory and cache apart.
+def rank_loads_and_terms(
+    problem: DlrmProblem, features: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns loads, and what adds up within one exchange group: memory and cache apart.
 
     Args:
         problem: Everything but the plan.
         features: Placement features; shape `(features, shards)`.
 
     Returns:
-        One row for each of `TERM_LOADS`; shape `(terms, shards)`.
+        The loads; shape `(loads, shards)`. One row for each of `TERM_LOADS`; shape
+        `(terms, shards)`.
     """
     without_cache, without_memory = features.copy(), features.copy()
     for group in ExchangeGroup:
@@ -106,7 +110,9 @@ def rank_terms(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[n
             without_cache[group_column(group, feature)] = 0.0
         for feature in (GroupFeature.FORWARD_MEMORY, GroupFeature.BACKWARD_MEMORY):
             without_memory[group_column(group, feature)] = 0.0
-    memory, cache = rank_loads(problem, without_cache), rank_loads(problem, without_memory)
+    # Calls are what costs, so all three are one.
+    three = rank_loads(problem, np.concatenate((features, without_cache, without_memory), axis=1))
+    loads, memory, cache = np.split(three, 3, axis=1)
     rows = [
         memory[RankLoad.LOOKUP],
         cache[RankLoad.LOOKUP],
@@ -115,7 +121,7 @@ def rank_terms(problem: DlrmProblem, features: NDArray[np.float64]) -> NDArray[n
         memory[RankLoad.EXCHANGE],
         memory[RankLoad.INPUT],
     ]
-    return np.array(rows)
+    return loads, np.array(rows)
 
 
 def changed_features(features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from dse.workload.dlrm.scoring._rank_loads import (
     changed_features,
     lookup_and_update_s,
     rank_loads,
-    rank_terms,
+    rank_loads_and_terms,
 )
 from dse.workload.dlrm.scoring._slots import Slot
 
@@ -169,20 +169,24 @@ class PlanScorer:
 
     @property
     def term_loads(self) -> tuple[int, ...]:
-        """The load of which each row of `rank_terms` is an alternative, ascending."""
+        """The load of which each term is an alternative, ascending."""
         return tuple(int(load) for load in TERM_LOADS)
 
-    def rank_terms(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns additive parts of loads; a load is the largest sum of its rows.
+    def rank_loads_and_terms(
+        self, features: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns additive loads of shards, and additive parts of them.
+
+        A load of several shards is the largest of the sums of its parts, called terms.
 
         Args:
             features: Placement features of shards of one exchange group; shape
                 `(features, shards)`.
 
         Returns:
-            Shape `(terms, shards)`; see `term_loads`.
+            Loads; shape `(loads, shards)`. Terms; shape `(terms, shards)`; see `term_loads`.
         """
-        return rank_terms(self.problem, features)
+        return rank_loads_and_terms(self.problem, features)
 
     @property
     def memory_bytes_without_tables(self) -> float:

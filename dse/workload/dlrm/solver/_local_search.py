@@ -23,16 +23,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.workload.dlrm.solver._options import ShardingOptions
-from dse.workload.dlrm.solver.moves import QUICK, THOROUGH, Moves, from_plan, to_plan
+from dse.workload.dlrm.solver.moves import (
+    QUICK,
+    THOROUGH,
+    Candidate,
+    Evaluator,
+    Moves,
+    from_plan,
+    to_plan,
+)
 from dse.workload.dlrm.solver.starts import Constructor, hierarchical_starts, relaxed_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from dse.sharding import PlanningRequest, ShardingPlan
     from dse.workload import PlanEffort
     from dse.workload.dlrm import PlanScorer
-    from dse.workload.dlrm.solver.moves import Assignment, Candidate, Effort
+    from dse.workload.dlrm.solver.moves import Assignment, Effort
 
 #: Rounds from each start.
 _ROUNDS = 12
@@ -68,15 +78,30 @@ class LocalSearch:
         self._deadline = None if limit_s is None else time.monotonic() + limit_s
         self.plans_scored = 0
 
-    def run(self, baseline: ShardingPlan, incumbent: ShardingPlan | None) -> ShardingPlan:
+    def scored(self, plans: Sequence[ShardingPlan]) -> tuple[NDArray[np.float64], list[Candidate]]:
+        """Returns plans to start from, and their iteration times.
+
+        Args:
+            plans: Checked plans.
+
+        Returns:
+            Seconds of plans that fit; others come after them, by overflow; shape `(plans,)`. The
+            plans with their ranks.
+        """
+        starts = [from_plan(plan, self._options) for plan in plans]
+        values = Evaluator(self._options).of_plans(starts)
+        self.plans_scored += len(plans)
+        ranked = zip(starts, values.rank_by.tolist(), strict=True)
+        return values.time_s, [Candidate(start, rank_by) for start, rank_by in ranked]
+
+    def run(self, first: Candidate, incumbent: ShardingPlan | None) -> ShardingPlan:
         """Returns the best plan found.
 
         Args:
-            baseline: The best plan of the baseline planners.
+            first: The best plan of the baseline planners.
             incumbent: Another plan to start from.
         """
         options = self._options
-        first = from_plan(baseline, options)
         known = [] if incumbent is None else [from_plan(incumbent, options)]
         if self._quick or _size(options.request) > _VERY_LARGE:
             found = self._pass(QUICK, first, known)
@@ -85,7 +110,7 @@ class LocalSearch:
             found = self._pass(THOROUGH, first, [quick, *known])
         return to_plan(found, options)
 
-    def _pass(self, effort: Effort, first: Assignment, known: Sequence[Assignment]) -> Assignment:
+    def _pass(self, effort: Effort, first: Candidate, known: Sequence[Assignment]) -> Assignment:
         search = _Pass(self._options, effort, self._rounds, self._deadline)
         found = search.run(first, known)
         self.plans_scored += search.plans_scored
@@ -115,15 +140,14 @@ class _Pass:
         """Plans scored under the full model."""
         return self._moves.evaluator.plans_scored
 
-    def run(self, baseline: Assignment, known: Sequence[Assignment]) -> Assignment:
+    def run(self, first: Candidate, known: Sequence[Assignment]) -> Assignment:
         """Returns the best plan found.
 
         Args:
-            baseline: The first start.
+            first: The first start.
             known: Plans that are good already; those that may become the best are searched last.
         """
         moves, effort, request = self._moves, self._effort, self._options.request
-        first = moves.score(baseline)
         finished = moves.score_all(known) if known else []
         usable = self._options.scorer.problem.cluster.device.usable_memory_bytes
         constructor = Constructor(self._options, first.plan, usable)
@@ -175,7 +199,7 @@ class _Pass:
             chosen.append(moves.score(constructor.plan_by_bytes()))
         # Around a better plan other loads are expensive.
         weights = moves.weights(chosen[0].plan)
-        starts = [moves.balanced(start, weights, perturbations=0) for start in chosen]
+        starts = moves.all_balanced(chosen, weights)
         return [*starts, *moves.with_hot_rows(starts)]
 
     def _restarted(self, starts: Sequence[Candidate], best: Candidate) -> Candidate:

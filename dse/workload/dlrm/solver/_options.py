@@ -21,12 +21,13 @@ from dse.sharding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from dse.sharding import AllowedPlacement, PlanningRequest
     from dse.workload.dlrm import PlanScorer
+    from dse.workload.dlrm.scoring._cut_shards import CutShards
 
 #: Cuts whose features are expanded at once, times ranks; bounds memory.
 _CHUNK_RANKS = 32_768
@@ -89,6 +90,7 @@ class Cut:
         terms: What adds up within a rank, and bytes; shape `(shards, terms + 1)`.
         rows: Row of each shard on each rank that it reaches, in the arrays of all shards: a shard
             over several ranks has a block of rows on each. Shape `(shards, ranks reached)`.
+        first_rows: Row of each shard on the first of them.
         even: Whether a shard is the same on all its ranks.
         hot: Row of the copy of its hot rows that every rank has besides, equal for all cuts with
             the same hot rows of the table; -1 without.
@@ -104,6 +106,7 @@ class Cut:
     costs: NDArray[np.float64]
     terms: NDArray[np.float64]
     rows: NDArray[np.int64]
+    first_rows: tuple[int, ...]
     even: bool
     hot: int
     allowed: NDArray[np.bool_]
@@ -136,6 +139,8 @@ class ShardingOptions:
         cuts: All cuts created so far, by number.
         shard_features: Placement features of the different shards of all cuts on one rank each;
             shape `(rows, features)`.
+        columns: Features that some of them have; shape `(columns,)`.
+        shard_values: These features of all of them; shape `(rows, columns)`.
         shard_costs: Their loads and bytes; shape `(rows, loads + 1)`.
     """
 
@@ -144,12 +149,14 @@ class ShardingOptions:
         self.request = request
         self.cuts: list[Cut] = []
         self.shard_features = np.zeros((0, 0))
+        self.columns = np.zeros(0, dtype=np.int64)
+        self.shard_values = np.zeros((0, 0))
         self.shard_costs = np.zeros((0, 0))
         self._ids: dict[CutKey, int] = {}
         self._hot: dict[tuple[int, int], int] = {}
         self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
         self._keys: dict[int, list[CutKey]] = {}
-        self._masks: dict[object, NDArray[np.bool_]] = {}
+        self._masks: dict[object, tuple[NDArray[np.bool_], bool]] = {}
         self._placed: dict[tuple[int, tuple[int, ...]], PlacedShards] = {}
         self._every = np.arange(request.world_size)
         self._single = list(self._every.reshape(-1, 1))
@@ -209,11 +216,13 @@ class ShardingOptions:
             found = self._placed[key] = self._place_shards(self.cuts[cut], places)
         return found
 
-    def placed_lists(self, cut: int, places: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Returns rows and ranks of :meth:`placed_shards` as lists, which are faster to join."""
+    def placed_lists(
+        self, cut: int, places: tuple[int, ...]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Returns rows and ranks of :meth:`placed_shards` as sequences, faster to join."""
         chosen = self.cuts[cut]
         if chosen.scope is PlacementScope.RANK:
-            return chosen.rows[:, 0].tolist(), list(places)
+            return chosen.first_rows, places
         shards = self.placed_shards(cut, places)
         return shards.rows.tolist(), shards.ranks.tolist()
 
@@ -251,15 +260,15 @@ class ShardingOptions:
                 return placement
         return None
 
-    def _allowed(self, key: CutKey) -> NDArray[np.bool_]:
-        """Returns the ranks, or nodes, that shards of a cut may go to."""
+    def _allowed(self, key: CutKey) -> tuple[NDArray[np.bool_], bool]:
+        """Returns the ranks, or nodes, that shards of a cut may go to; and whether it is all."""
         placement, request = self._placement(key), self.request
         scope = _SCOPE[key.kind]
         if scope is PlacementScope.ALL:
-            return np.ones(0, dtype=bool)
+            return np.ones(0, dtype=bool), True
         count = request.world_size if scope is PlacementScope.RANK else request.node_count
         if placement is None:
-            return np.ones(count, dtype=bool)
+            return np.ones(count, dtype=bool), True
         # A node must have room for all shards of a table that stays on it.
         least = key.shards if key.kind is ShardingType.TABLE_COLUMN_WISE else 1
         # Placements alike share their sets, whose ranks may be too many to hash each time.
@@ -271,7 +280,7 @@ class ShardingOptions:
                     mask[ranks[0] // request.devices_per_node] = True
                 elif len(ranks) >= least:
                     mask[list(ranks)] = True
-            self._masks[known] = mask
+            self._masks[known] = mask, bool(mask.all())
         return self._masks[known]
 
     def key_and_places(self, table: int, plan: TablePlan) -> tuple[CutKey, tuple[int, ...]]:
@@ -316,39 +325,40 @@ class ShardingOptions:
             )
             for key in keys
         ]
-        shards = [features for _, features, _ in made]
-        ends = np.cumsum([len(shard) for shard in shards])
-        together = np.concatenate(shards).T
+        ends = np.cumsum([len(shards.rows) for shards in made])
+        together = np.concatenate([shards.rows for shards in made]).T
         memory = self.scorer.memory_bytes(together)[None]
-        loads = np.concatenate((self.scorer.rank_loads(together), memory)).T
-        terms = np.concatenate((self.scorer.rank_terms(together), memory)).T
+        loads, terms = (
+            np.concatenate((rows, memory)).T for rows in self.scorer.rank_loads_and_terms(together)
+        )
         first = len(self.shard_features)
         self.shard_features = _below(self.shard_features, together.T)
+        self.columns = np.flatnonzero(self.shard_features.any(axis=0))
+        self.shard_values = self.shard_features[:, self.columns]
         self.shard_costs = _below(self.shard_costs, loads)
         for index, (key, start) in enumerate(zip(keys, [0, *ends[:-1].tolist()], strict=True)):
             self._ids[key] = len(self.cuts)
-            allowed = self._allowed(key)
-            groups, features, places = made[index]
-            even = bool((places == places[:, :1]).all())
-            alike = places[:, :1] if even else places
+            shards, (allowed, anywhere) = made[index], self._allowed(key)
+            rows = first + start + shards.places
             hot = -1
             if key.hot_rows:
                 # Copies of hot rows come last.
-                last = first + start + len(features) - 1
+                last = first + start + len(shards.rows) - 1
                 hot = self._hot.setdefault((key.table, key.hot_rows), last)
             self.cuts.append(
                 Cut(
                     key=key,
                     scope=_SCOPE[key.kind],
-                    groups=groups,
-                    features=_means(features, alike),
-                    costs=_means(loads, start + alike),
-                    terms=_means(terms, start + alike),
-                    rows=first + start + places,
-                    even=even,
+                    groups=shards.groups,
+                    features=_means(shards.rows, 0, shards),
+                    costs=_means(loads, start, shards),
+                    terms=_means(terms, start, shards),
+                    rows=rows,
+                    first_rows=tuple(rows[:, 0].tolist()),
+                    even=shards.even,
                     hot=hot,
                     allowed=allowed,
-                    anywhere=bool(allowed.all()),
+                    anywhere=anywhere,
                 )
             )
 
@@ -358,11 +368,14 @@ def _below(rows: NDArray[np.float64], more: NDArray[np.float64]) -> NDArray[np.f
     return np.concatenate((rows, more)) if len(rows) else np.ascontiguousarray(more)
 
 
-def _means(rows: NDArray[np.float64], which: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the mean of some rows for each shard, most of which have a single one."""
-    if which.shape[1] == 1:
-        return rows[which[:, 0]]
-    return np.asarray(rows[which].mean(axis=1))
+def _means(rows: NDArray[np.float64], start: int, shards: CutShards) -> NDArray[np.float64]:
+    """Returns the mean of each part's rows, of which the first is that number."""
+    if not shards.even:
+        return np.asarray(rows[start + shards.places].mean(axis=1))
+    if len(shards.places) == 1:
+        # Most cuts have a single shard.
+        return rows[start : start + 1]
+    return rows[start + shards.places[:, 0]]
 
 
 def worth_copying(request: PlanningRequest, table: int) -> bool:

@@ -164,14 +164,15 @@ def _searched(
             f"unknown baseline planner `{unknown[0]}`; expected one of {', '.join(PLANNERS)}"
         )
     plans = [PLANNERS[name](request) for name in planners]
-    time_s = _penalized_time(scorer, plans)
+    if effort.improvement_rounds == 0:
+        best = int(np.argmin(_penalized_time(scorer, plans)))
+        return SolvedPlan(plans[best], planners[best], len(plans))
+    search = LocalSearch(scorer, request, effort)
+    time_s, starts = search.scored(plans)
     best = int(np.argmin(time_s))
     planner = planners[best]
-    if effort.improvement_rounds == 0:
-        return SolvedPlan(plans[best], planner, len(plans))
-    search = LocalSearch(scorer, request, effort)
-    found = search.run(plans[best], incumbent)
-    scored = len(plans) + search.plans_scored + 1
+    found = search.run(starts[best], incumbent)
+    scored = search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
     time_s = np.append(time_s, _penalized_time(scorer, [found]))
     chosen, ties = _preferred(scorer, [*plans, found], time_s)
@@ -238,7 +239,7 @@ def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArra
 def _free_share(scorer: PlanScorer, plan: ShardingPlan) -> float:
     """Returns the share of usable memory that the fullest rank leaves free; negative if none."""
     usable_bytes = scorer.problem.cluster.device.usable_memory_bytes
-    return 1.0 - float(scorer.score([plan]).peak_memory_bytes[0]) / usable_bytes
+    return 1.0 - float(scorer.memory.total_bytes(scorer.features(plan)).max()) / usable_bytes
 
 
 def _with_headroom(scorer: PlanScorer, share: float) -> PlanScorer:

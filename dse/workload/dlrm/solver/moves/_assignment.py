@@ -125,8 +125,8 @@ class Evaluator:
     def _features(self, plans: Sequence[Assignment]) -> NDArray[np.float64]:
         """Returns the placement features of plans; shape `(features, ranks, plans)`."""
         options = self._options
-        cuts, shard_features = options.cuts, options.shard_features
-        ranks, count = options.request.world_size, shard_features.shape[1]
+        cuts, shard_values = options.cuts, options.shard_values
+        ranks, count = options.request.world_size, shard_values.shape[1]
         everywhere: list[int] = []
         ends: list[int] = []
         rows: list[int] = []
@@ -139,25 +139,27 @@ class Evaluator:
                 if chosen.hot >= 0:
                     everywhere.append(chosen.hot)
                 if chosen.scope is PlacementScope.RANK:
-                    rows.extend(chosen.rows[:, 0].tolist())
+                    rows.extend(chosen.first_rows)
                     where.extend(places)
                 elif chosen.scope is PlacementScope.ALL and chosen.even:
-                    everywhere.append(int(chosen.rows[0, 0]))
+                    everywhere.append(chosen.first_rows[0])
                 else:
                     on_ranks, reached = options.placed_lists(cut, places)
                     rows.extend(on_ranks)
                     where.extend(reached)
             if everywhere:
-                held[:, number] = shard_features[everywhere].sum(axis=0)
+                held[:, number] = shard_values[everywhere].sum(axis=0)
             ends.append(len(rows))
-        features = np.repeat(held[:, None], ranks, axis=1)
+        values_of = np.repeat(held[:, None], ranks, axis=1)
         if rows:
-            values = shard_features[rows]
+            values = shard_values[rows]
             columns = np.repeat(np.arange(len(plans)), np.diff(ends, prepend=0))
             keys = np.array(where) * len(plans) + columns
             slots = keys[:, None] + np.arange(count) * (ranks * len(plans))
-            summed = np.bincount(slots.reshape(-1), values.reshape(-1), features.size)
-            features += summed.reshape(features.shape)
+            summed = np.bincount(slots.reshape(-1), values.reshape(-1), values_of.size)
+            values_of += summed.reshape(values_of.shape)
+        features = np.zeros((options.shard_features.shape[1], ranks, len(plans)))
+        features[options.columns] = values_of
         return features
 
     def layout(self, assignment: Assignment) -> int:
@@ -244,7 +246,7 @@ class Evaluator:
         options = self._options
         cuts, every = options.cuts, list(range(options.request.world_size))
         columns = [column for column, group in enumerate(changes) for _ in group]
-        present: dict[int, tuple[list[int], list[int]]] = {}
+        present: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
         leaving, coming = _ShardDelta(columns, [], [], []), _ShardDelta(columns, [], [], [])
         _, old_lengths, old_rows, old_ranks = leaving
         _, new_lengths, new_rows, new_ranks = coming
@@ -263,16 +265,14 @@ class Evaluator:
                     old_lengths[-1] += len(every)
                     old_rows += [hot] * len(every)
                     old_ranks += every
-                if len(places) == 1 and chosen.scope is PlacementScope.RANK:
-                    # By far the most common case.
-                    new_lengths.append(1)
-                    new_rows.append(int(chosen.rows[0, 0]))
-                    new_ranks.append(places[0])
-                else:
-                    rows, ranks = options.placed_lists(cut, places)
-                    new_lengths.append(len(rows))
-                    new_rows += rows
-                    new_ranks += ranks
+                # By far the most common case first.
+                on_ranks = chosen.scope is PlacementScope.RANK
+                rows, ranks = (
+                    (chosen.first_rows, places) if on_ranks else options.placed_lists(cut, places)
+                )
+                new_lengths.append(len(rows))
+                new_rows += rows
+                new_ranks += ranks
                 if moves_hot and chosen.hot >= 0:
                     new_lengths[-1] += len(every)
                     new_rows += [chosen.hot] * len(every)
@@ -287,8 +287,10 @@ class Evaluator:
     ) -> NDArray[np.float64]:
         """Returns features of the changed plans; shape `(features, ranks, plans)`."""
         count, ranks = len(changes), features.shape[1]
-        batch = np.empty((len(features), ranks, count))
-        batch[:] = features[:, :, None]
+        used = self._options.columns
+        present = features[used]
+        batch = np.zeros((len(features), ranks, count))
+        batch[used] = present[:, :, None]
         leaving, coming = self._moved(base, changes)
         if not leaving.columns:
             return batch
@@ -296,11 +298,11 @@ class Evaluator:
         keys = np.array(leaving.ranks + coming.ranks) * count + columns
         rows = np.array(leaving.rows + coming.rows)
         signs = np.repeat([-1.0, 1.0], [len(leaving.rows), len(coming.rows)])
-        touched, changed = _summed(keys, rows, signs, self._options.shard_features)
-        before = features[:, touched // count]
+        touched, changed = _summed(keys, rows, signs, self._options.shard_values)
+        before = present[:, touched // count]
         after = before + changed.T
         after[np.abs(after) <= _ROUNDING * before] = 0.0
-        batch.reshape(len(features), -1)[:, touched] = after
+        batch.reshape(len(features), -1)[used[:, None], touched] = after
         return batch
 
 

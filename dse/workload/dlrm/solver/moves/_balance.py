@@ -159,15 +159,13 @@ class Balancer(LoadedRanks):
         """
         target = self.rank
         mine, theirs = self._counted[:, here], self._counted
-        squared_mine, squared_theirs = self._squared[:, here], self._squared
+        squared_mine = self._squared[:, here]
         at_source, at_target = total[:, source, None], total[:, target]
         left, taken = at_source - mine, at_target - theirs
         # With less = mine - theirs, the squares change by 2 · less · (less + target - source).
         after = squared_mine.T @ (at_target - self._twice)
-        after += (self._square_weights * at_source * theirs).sum(axis=0)
+        after += np.add.reduce(self._squared * (at_source - taken), axis=0) + squares
         after -= np.add.reduce(squared_mine * left, axis=0)[:, None]
-        after -= np.add.reduce(squared_theirs * taken, axis=0)
-        after += squares
         rest = self._rest(source, total)[:, None, target]
         block = max(1, _BLOCK_VALUES // max(1, len(total) * len(target)))
         for start in range(0, len(here), block):

@@ -102,10 +102,14 @@ class LoadedRanks:
         ]
         self._counted = np.ascontiguousarray(self._loads[self._on])
         # The change of the sum of squares by an exchange is composed of these.
-        self._square_weights = 2.0 * self._squares[self._on, None]
-        self._squared = self._square_weights * self._counted
+        self._squared = 2.0 * self._squares[self._on, None] * self._counted
         self._twice = 2.0 * self._counted
         self._any_bound = bool((shards.node >= 0).any())
+        # No rank holds less of a load than the mean, than its fixed part, or than one shard.
+        shard, fixed = (
+            part[self._on].max(axis=1, initial=0.0) for part in (shards.loads, shards.fixed)
+        )
+        self._least = np.maximum(np.maximum(shard, fixed), mean[self._on])
         cut = np.bincount(shards.table) > 1 if count else np.zeros(0, dtype=bool)
         self._cut = np.append(cut, False)
         self._any_cut = bool(cut.any())
@@ -121,6 +125,11 @@ class LoadedRanks:
         """Returns the objective."""
         largest = self._by_load(self._total[self._on].max(axis=1))
         return float(self._weights @ largest + self._squares @ (self._total**2).sum(axis=1))
+
+    def most_gain_s(self) -> float:
+        """Returns what other places may save at most, if all ranks have room."""
+        largest = self._by_load(self._total[self._on].max(axis=1))
+        return float(self._weights @ (largest - self._by_load(self._least)))
 
     def _by_load(self, terms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the larger of the terms of each load that counts, along the first axis."""

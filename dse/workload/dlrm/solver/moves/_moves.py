@@ -49,7 +49,11 @@ class Effort(NamedTuple):
             which tables to take out of a common exchange together, and take a fraction of a second
             for a hundred tables.
         repacks: How often a few ranks are repacked by a mixed-integer program at the end.
+        least_imbalance: What even ranks would save at least, as a share of the iteration, for a
+            plan that fits to be balanced.
         neighbours: Plans scored in one round.
+        sideways: Whether the best other cut of a plan that fits is balanced where none helps by
+            itself.
         perturbations: How often a few ranks are perturbed.
         chains: Whether chains of two moves are tried.
         combinations: Combinations of changes that are balanced.
@@ -62,7 +66,9 @@ class Effort(NamedTuple):
     margin: float
     programs: bool
     repacks: int
+    least_imbalance: float
     neighbours: int
+    sideways: bool
     perturbations: int
     chains: bool
     combinations: int
@@ -76,7 +82,9 @@ THOROUGH = Effort(
     margin=np.inf,
     programs=True,
     repacks=2,
+    least_imbalance=0.0,
     neighbours=1024,
+    sideways=True,
     perturbations=12,
     chains=True,
     combinations=2,
@@ -92,7 +100,9 @@ QUICK = Effort(
     margin=0.03,
     programs=False,
     repacks=0,
+    least_imbalance=1e-3,
     neighbours=512,
+    sideways=False,
     perturbations=4,
     chains=False,
     combinations=1,
@@ -189,12 +199,37 @@ class Moves:
         self, current: Candidate, weights: NDArray[np.float64], perturbations: int
     ) -> Candidate:
         """Moves shards between ranks; keeps the plan when the full model does not agree."""
+        plans = self._rebalanced(current, weights, perturbations)
+        if not plans:
+            return current
+        return min([current, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
+
+    def all_balanced(
+        self, starts: Sequence[Candidate], weights: NDArray[np.float64]
+    ) -> list[Candidate]:
+        """Returns what :meth:`balanced` makes of each plan, without perturbations."""
+        plans = [self._rebalanced(start, weights, 0) for start in starts]
+        # Calls are what scoring a single plan costs.
+        every = [plan for moved in plans for plan in moved]
+        known = {found.plan: found for found in (self.score_all(every) if every else [])}
+        return [
+            min([start, *(known[plan] for plan in moved)], key=lambda found: found.rank_by)
+            for start, moved in zip(starts, plans, strict=True)
+        ]
+
+    def _rebalanced(
+        self, current: Candidate, weights: NDArray[np.float64], perturbations: int
+    ) -> list[Assignment]:
+        """Returns plans with shards on other ranks that may be better."""
         shards = self._movable(current.plan)
         if not len(shards.rank) or self._request.world_size < 2:
-            return current
+            return []
         balancer = Balancer(
             shards, weights, self._usable, self._request.devices_per_node, self.is_over
         )
+        least_gain_s = self._effort.least_imbalance * current.rank_by
+        if current.fits and balancer.most_gain_s() < least_gain_s:
+            return []
         max_steps = 30 + 3 * len(shards.rank)
         # Chains take longest and find least: only for plans that are searched further anyway.
         balancer.descend(max_steps, chains=perturbations > 0 and self._effort.chains)
@@ -203,14 +238,11 @@ class Moves:
             balancer.improve(self._rng, perturbations, max_steps)
             places.append(balancer.places)
         # A plan in which nothing moved is known already.
-        plans = [
+        return [
             shards.moved(current.plan, ranks)
             for ranks in places
             if not np.array_equal(ranks, shards.rank)
         ]
-        if not plans:
-            return current
-        return min([current, *self.score_all(plans)], key=lambda candidate: candidate.rank_by)
 
     def with_hot_rows(self, starts: Sequence[Candidate]) -> list[Candidate]:
         """Returns plans with other hot rows for all tables together."""
@@ -260,7 +292,7 @@ class Moves:
             return current
         values = self.evaluator.values(current.plan, changes).rank_by
         combined = _combine(changes, values, current.rank_by)
-        if not combined:
+        if not combined and (self._effort.sideways or not current.fits):
             # Nothing helps by itself; the best change may, after other shards have moved.
             combined = [changes[int(np.argmin(values))]]
         candidates = self._best_of(current.plan, combined, self._effort.combinations)

@@ -277,6 +277,9 @@ class Constructor:
         """
         copies = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
         heaviest = np.argsort(-(self._offered.sums[:, :-1] @ weights), kind="stable")
+        copied_as = np.full(len(heaviest), len(copies))
+        copied_as[copies[:, 0]] = np.arange(len(copies))
+        copied_as = copied_as[heaviest]
         cuts_of = {
             kind: self._alike(*kind)
             for kind in (_ALL_CUT, *_NODE_CUTS[: tiers.node_cuts], *_RANK_CUTS[: tiers.rank_cuts])
@@ -295,7 +298,7 @@ class Constructor:
             counts = self._even_counts(on_all, share, node_cut[1], rank_cut[1])
             for count in _thinned(counts, tiers.counts):
                 copied = copies[:count]
-                others = heaviest[~np.isin(heaviest, copied[:, 0])]
+                others = heaviest[copied_as >= count]
                 top, rest = others[:on_all], others[on_all:]
                 middle = rest[: round(share * len(rest))]
                 cuts = cuts_of[rank_cut].copy()

@@ -83,6 +83,8 @@ def _placed(
     allowed = np.ones((len(used), len(ranks)), dtype=bool)
     for row in np.flatnonzero(moves).tolist():
         allowed[row] = used[row].allowed[ranks]
+    any_pinned, any_stays = not allowed.all(), bool(stays.any())
+    moved_costs, moved_shards = np.where(moves[:, None], costs, 0.0), np.where(moves, shards, 0)
     total = np.zeros((plans, costs.shape[1], len(ranks)))
     total[:, -1] = options.scorer.memory_bytes_without_tables
     places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
@@ -94,7 +96,6 @@ def _placed(
     node_of = ranks // request.devices_per_node
     # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
     dealt = np.argsort(ranks % request.devices_per_node, kind="stable")
-    most = int(shards[moves].max(initial=0))
     # Of many ranks it takes longer to get memory than to compute what is in it.
     after, sums = np.empty_like(total), np.empty_like(total[:, :-1])
     largest = total[:, :-1].max(axis=2, keepdims=True)
@@ -102,7 +103,7 @@ def _placed(
     for step in range(int(moves[at].sum(axis=1).max(initial=0))):
         table = order[:, step]
         cut = at[every, table]
-        cost = np.where(moves[cut, None], costs[cut], 0.0)[:, :, None]
+        cost = moved_costs[cut][:, :, None]
         np.add(total, cost, out=after)
         room = after[:, -1] <= memory_bytes
         np.maximum(after[:, :-1], largest, out=sums)
@@ -112,18 +113,29 @@ def _placed(
         # Ranks without room come last, those that hold the fewest bytes first.
         full = _NO_ROOM * (1.0 + total[:, -1] / memory_bytes)
         value = full if by_bytes else np.where(room, value, full)
-        value[~allowed[cut]] = np.inf
-        if stays.any():
+        if any_pinned:
+            value[~allowed[cut]] = np.inf
+        if any_stays:
             home = node_of[value.argmin(axis=1)]
             value[stays[cut, None] & (node_of != home[:, None])] = np.inf
-        best = dealt[np.argsort(value[:, dealt], axis=1, kind="stable")[:, :most]]
-        taken = np.arange(best.shape[1]) < shards[cut, None]
+        value = value[:, dealt]
+        most = int(moved_shards[cut].max())
+        if most == 1:
+            best = dealt[value.argmin(axis=1)[:, None]]
+        else:
+            best = dealt[np.argsort(value, axis=1, kind="stable")[:, :most]]
         at_best = every[:, None, None], loads, best[:, None, :]
-        total[at_best] += cost * taken[:, None, :]
+        if most > 1:
+            taken = np.arange(best.shape[1]) < moved_shards[cut, None]
+            cost = cost * taken[:, None, :]
+        total[at_best] += cost
         np.maximum(largest, total[at_best][:, :-1].max(axis=2, keepdims=True), out=largest)
-        for plan, row in enumerate(ranks[best].tolist()):
-            if moves[cut[plan]]:
-                places[plan][table[plan]] = tuple(row[: shards[cut[plan]]])
+        taken_by = zip(
+            places, table.tolist(), moved_shards[cut].tolist(), ranks[best].tolist(), strict=True
+        )
+        for of_plan, number, count, found in taken_by:
+            if count:
+                of_plan[number] = tuple(found[:count])
     return [
         Assignment(tuple(row), tuple(where))
         for row, where in zip(cuts.tolist(), places, strict=True)
@@ -224,4 +236,7 @@ def _place_on_nodes(
 
 def largest_shards(cuts: Sequence[Cut]) -> NDArray[np.float64]:
     """Returns the loads and bytes of each cut's largest shard; shape `(cuts, loads + 1)`."""
-    return np.array([cut.costs.max(axis=0) for cut in cuts])
+    # Most cuts have one shard.
+    return np.array(
+        [cut.costs[0] if len(cut.costs) == 1 else cut.costs.max(axis=0) for cut in cuts]
+    )

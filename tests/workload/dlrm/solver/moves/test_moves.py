@@ -15,10 +15,13 @@ from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import (
+    QUICK,
+    Assignment,
     Balancer,
     Change,
     Evaluator,
     MovableShards,
+    Moves,
     Neighbourhood,
     from_plan,
     movable_shards,
@@ -100,7 +103,8 @@ def test_placed_lists_equal_the_arrays(world, per_node):
         assignment = from_plan(planner(options.request), options)
         for cut, places in zip(assignment.cuts, assignment.places, strict=True):
             rows, ranks = options.placed_shards(cut, places)
-            assert options.placed_lists(cut, places) == (rows.tolist(), ranks.tolist())
+            joined = [list(numbers) for numbers in options.placed_lists(cut, places)]
+            assert joined == [rows.tolist(), ranks.tolist()]
 
 
 @pytest.mark.parametrize(("world", "per_node"), [(4, 4), (8, 4)])
@@ -181,6 +185,41 @@ def test_balancing_finds_the_even_split_by_exchanges():
     balancer = make_balancer(shards)
     balancer.descend(50)
     assert largest(shards, balancer.places) == 16
+
+
+def test_other_places_save_at_most_what_the_mean_and_the_largest_shard_leave():
+    # 19 now, and 16 on average.
+    even = make_shards([7, 6, 6, 5, 4, 4], [0, 0, 0, 1, 1, 1], 2)
+    assert make_balancer(even).most_gain_s() == pytest.approx(3)
+    # 12 now, and 9 with the largest shard alone.
+    uneven = make_shards([9, 1, 1, 1], [0, 0, 0, 0], 2)
+    assert make_balancer(uneven).most_gain_s() == pytest.approx(3)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=5), st.integers(2, 3))
+def test_no_places_save_more_than_the_most_gain(loads, ranks):
+    shards = make_shards(loads, [0] * len(loads), ranks)
+    most_s = make_balancer(shards).most_gain_s()
+    best = min(
+        largest(shards, np.array(places)) for places in product(range(ranks), repeat=len(loads))
+    )
+    assert largest(shards, shards.rank) - best <= most_s + 1e-9
+
+
+def test_plans_balanced_together_are_those_balanced_alone():
+    options = make_options(2, 2)
+    moves = Moves(options, effort=QUICK, deadline=None)
+    plans = [from_plan(planner(options.request), options) for planner in PLANNERS.values()]
+    crowded = Assignment(plans[0].cuts, ((0,),) * len(options.request.tables))
+    starts = moves.score_all([*plans, crowded])
+    weights = moves.weights(crowded)
+    together = moves.all_balanced(starts, weights)
+    alone = [moves.balanced(start, weights, perturbations=0) for start in starts]
+    assert [found.plan for found in together] == [found.plan for found in alone]
+    np.testing.assert_allclose(
+        [found.rank_by for found in together], [found.rank_by for found in alone], rtol=1e-12
+    )
+    assert together[-1].rank_by < starts[-1].rank_by
 
 
 def test_balancing_never_fills_a_rank_over_its_memory():
