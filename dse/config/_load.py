@@ -129,7 +129,7 @@ def _holder(kind: Any) -> Any:
     return create_model(kind.__name__, __base__=StrictModel, record=(kind, ...))
 
 
-def key_places(text: str, *, file: str = "<string>") -> dict[tuple[int | str, ...], str]:
+def key_places(text: str, *, file: str) -> dict[tuple[int | str, ...], str]:
     """Returns the place of each key of a YAML text, for messages of later checks.
 
     Args:

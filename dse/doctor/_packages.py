@@ -42,7 +42,7 @@ _IMPORTS = {
 _IMPORT_TIMEOUT_S = 120.0
 
 
-def package_findings(gpus: int | None = None) -> Iterator[Finding]:
+def package_findings(gpus: int | None) -> Iterator[Finding]:
     """Yields `dse`, the required packages, then the optional ones.
 
     Args:

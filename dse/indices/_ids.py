@@ -31,7 +31,7 @@ class IdOrder(StrEnum):
     BY_POPULARITY = "by_popularity"
 
 
-def hashed_rows(ranks: NDArray[np.int64], rows: int, table: str = "") -> NDArray[np.int64]:
+def hashed_rows(ranks: NDArray[np.int64], rows: int, table: str) -> NDArray[np.int64]:
     """Returns the row numbers that a hash gives to rows of some popularity.
 
     The hash is a permutation that depends on the table's name: multiplications by odd numbers and

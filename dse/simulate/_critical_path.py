@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.graph import TaskKind
     from dse.simulate._symmetric import SymmetricRanks
     from dse.simulate._timeline import Timeline
 
@@ -34,19 +33,13 @@ class CriticalPath:
         seconds: What each contributes, in seconds; shape `(path,)`, float64.
         arrivals: Task whose readiness started each of them: itself, or the member of its
             collective that came last, on whose stream the path goes on; shape `(path,)`, int64.
-        kinds: `TaskKind` of each; shape `(path,)`, int8.
         length_s: End of the last task, in seconds.
     """
 
     tasks: NDArray[np.int64]
     seconds: NDArray[np.float64]
     arrivals: NDArray[np.int64]
-    kinds: NDArray[np.int8]
     length_s: float
-
-    def seconds_of(self, kind: TaskKind) -> float:
-        """Returns what tasks of one kind contribute, in seconds."""
-        return float(self.seconds[self.kinds == kind].sum())
 
 
 def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) -> CriticalPath:
@@ -68,7 +61,7 @@ def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) ->
     ends = _chosen(timeline, end_tasks)
     if not len(ends):
         nothing = np.zeros(0, dtype=np.int64)
-        return CriticalPath(nothing, np.zeros(0), nothing.copy(), graph.kind[:0], 0.0)
+        return CriticalPath(nothing, np.zeros(0), nothing.copy(), 0.0)
     waits, members = predecessors(graph), collective_members(graph)
     end_s, ready_s, stream = timeline.end_s, timeline.ready_s, graph.stream
 
@@ -95,7 +88,6 @@ def critical_path(timeline: Timeline, end_tasks: Iterable[int] | None = None) ->
         tasks=path,
         seconds=np.diff(end_s[path], prepend=0.0),
         arrivals=np.array(arrivals[::-1], dtype=np.int64),
-        kinds=graph.kind[path],
         length_s=float(end_s[path[-1]]),
     )
 

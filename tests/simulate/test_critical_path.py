@@ -41,9 +41,6 @@ def test_the_longer_branch_is_critical():
     assert names(timeline, path) == ["first", "long", "join"]
     assert path.seconds.tolist() == [1.0, 5.0, 3.0]
     assert path.length_s == 9.0
-    assert path.seconds_of(TaskKind.COPY) == 5.0
-    assert path.seconds_of(TaskKind.COMPUTE) == pytest.approx(path.length_s / 3)
-    assert path.seconds_of(TaskKind.COLLECTIVE) == 0.0
 
 
 def test_another_end_has_another_path():
@@ -73,7 +70,6 @@ def test_the_path_goes_on_where_the_last_member_came_from():
     assert names(timeline, path) == ["late", "meet a", "after a"]
     assert path.seconds.tolist() == [3.0, 2.0, 4.0]
     assert path.arrivals.tolist() == [1, 3, 4]
-    assert path.seconds_of(TaskKind.COLLECTIVE) == 2.0
 
 
 def test_members_that_come_together_stay_on_their_stream():
@@ -111,7 +107,7 @@ def test_an_empty_graph_has_an_empty_path():
     timeline = simulate(GraphBuilder().build())
     path = critical_path(timeline)
     assert path.tasks.tolist() == []
-    assert path.length_s == path.seconds_of(TaskKind.COMPUTE) == 0.0
+    assert path.length_s == 0.0
 
 
 @pytest.mark.parametrize("ends", [[], [5], [-1]])

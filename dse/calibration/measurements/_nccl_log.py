@@ -88,7 +88,7 @@ class _Rows:
     groups: set[int] = field(default_factory=set)
 
 
-def parse_nccl_log(text: str, file: str, *, in_place: bool = False) -> Table:
+def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
     """Reads a log.
 
     Args:

@@ -20,13 +20,11 @@ class Outcome:
 
     Attributes:
         record: The first trial with this outcome, which stands for all.
-        twins: Numbers of the other trials with this outcome.
         equal: Other configurations of the space with this outcome, tried or not.
         because: Parameters that make no difference to it.
     """
 
     record: TrialRecord
-    twins: tuple[int, ...]
     equal: int
     because: tuple[str, ...]
 
@@ -89,7 +87,6 @@ def _outcome(record: TrialRecord, group: Sequence[TrialRecord]) -> Outcome:
     stated = {name for twin in group for name in twin.equal_because}
     return Outcome(
         record=record,
-        twins=tuple(twin.number for twin in group if twin.number != record.number),
         equal=sum(1 + twin.equal_count for twin in group) - 1,
         because=tuple(name for name in own if name in differing | stated),
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def trace_inputs(
-    space: SearchSpace, workload: TraceReference, file: InputFile, overrides: Sequence[str] = ()
+    space: SearchSpace, workload: TraceReference, file: InputFile, overrides: Sequence[str]
 ) -> StudyInputs:
     """Reads the traces of a space, what they were captured on, and all else that it names.
 

@@ -218,7 +218,7 @@ def format_rate(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int
     return f"{_format_amount(samples_per_s, tokens_per_sample, digits)}/s"
 
 
-def _format_amount(samples: float, tokens_per_sample: int = 0, digits: int = 4) -> str:
+def _format_amount(samples: float, tokens_per_sample: int, digits: int = 4) -> str:
     """Prints a number of samples with a suffix, or that of their tokens.
 
     Args:
@@ -230,7 +230,7 @@ def _format_amount(samples: float, tokens_per_sample: int = 0, digits: int = 4) 
     return f"{_format_count(samples * (tokens_per_sample or 1), digits)} {noun}"
 
 
-def _format_count(count: float, digits: int = 4) -> str:
+def _format_count(count: float, digits: int) -> str:
     """Prints a number of things with a suffix."""
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= limit:

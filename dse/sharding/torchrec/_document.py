@@ -205,8 +205,8 @@ def parse_torchrec(text: str, file: str) -> TorchRecPlan:
 
 def render_torchrec(
     plan: TorchRecPlan,
-    qcomms: Mapping[str, tuple[str, str]] | None = None,
-    groups: DmpCollection | None = None,
+    qcomms: Mapping[str, tuple[str, str]] | None,
+    groups: DmpCollection | None,
 ) -> str:
     """Returns the JSON of a plan, with the field names of TorchRec's classes.
 

@@ -48,7 +48,7 @@ def export_plan(
     devices_per_node: int,
     device_kind: str,
     module_path: str | Mapping[str, str],
-    devices_per_domain: int | None = None,
+    devices_per_domain: int | None,
 ) -> TorchRecPlan:
     """Returns a plan in TorchRec's terms.
 
@@ -59,8 +59,8 @@ def export_plan(
         device_kind: `cuda` or `cpu`.
         module_path: Path of the module that holds the tables, or the path for each table's name.
             Beside the usual module of pooled tables those without pooling have one of their own.
-        devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; those
-            of a node by default.
+        devices_per_domain: Ranks of a full pod, which tables over a node's ranks then span; None
+            for those of a node.
 
     Raises:
         PlanError: TorchRec would not follow the plan, or a table has no module.

@@ -31,7 +31,7 @@ _MAX_PROBLEMS_SHOWN = 8
 
 def import_plan(
     foreign: TorchRecPlan,
-    tables: Sequence[EmbeddingTable] | None = None,
+    tables: Sequence[EmbeddingTable] | None,
     world_size: int | None = None,
 ) -> ShardingPlan:
     """Converts a TorchRec plan.

@@ -45,13 +45,13 @@ class RankInfo:
 
 
 def rank_info(
-    torch: Any, given: int | None = None, environment: Mapping[str, str] | None = None
+    torch: Any, given: int | None, environment: Mapping[str, str] | None = None
 ) -> RankInfo:
     """Returns rank and world size of the process group, else of the environment, else 0 of 1.
 
     Args:
         torch: The torch module.
-        given: Rank given by the user; it must agree with the process group.
+        given: Rank given by the user, if any; it must agree with the process group.
         environment: Environment variables; those of this process by default.
 
     Raises:
@@ -175,14 +175,14 @@ class Profiler:
             self._observer.register_callback(str(self._observed))
 
 
-def pack(source: Path, target: Path, incomplete_step: int | None = None) -> CapturedFile:
+def pack(source: Path, target: Path, incomplete_step: int | None) -> CapturedFile:
     """Compresses a trace into its final place.
 
     Args:
         source: The trace as written by the profiler.
         target: The file to write, atomically.
-        incomplete_step: Number of an iteration that was cut off; it is renamed, so that readers do
-            not take it for a complete iteration.
+        incomplete_step: Number of an iteration that was cut off, if one was; it is renamed, so
+            that readers do not take it for a complete iteration.
 
     Raises:
         StudyError: The folder cannot be written.

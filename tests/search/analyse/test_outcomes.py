@@ -37,11 +37,10 @@ def test_the_first_of_equal_trials_stands_for_all():
     assert [record.number for record in study.front] == [0, 2]
     first, tie = front_outcomes(study)
     assert first.record.number == 0
-    assert first.twins == (1, 4)
     assert first.equal == 4
     assert first.because == ("world_size", "network")
     # Other machines are another outcome, even where all figures agree.
-    assert (tie.record.number, tie.twins, tie.equal, tie.because) == (2, (), 0, ())
+    assert (tie.record.number, tie.equal, tie.because) == (2, 0, ())
 
 
 def test_the_table_of_the_front_has_one_row_an_outcome(tmp_path):

@@ -204,7 +204,7 @@ def kernel_points(
     points: int,
     limits: Limits,
     seed: int,
-    precisions: Sequence[Precision] | None = None,
+    precisions: Sequence[Precision] | None,
 ) -> tuple[KernelPoint, ...]:
     """Returns the points of all operators, in turns.
 
@@ -214,7 +214,7 @@ def kernel_points(
         points: Points of an operator of weight 1, fit and held out together.
         limits: What a point may cost.
         seed: Seed of the design.
-        precisions: Those that operators are measured in where they can be; by default all on a
+        precisions: Those that operators are measured in where they can be; None for all on a
             GPU and fp32 on a CPU.
     """
     wanted = frozenset(precisions or (Precision if device == "cuda" else (Precision.FP32,)))

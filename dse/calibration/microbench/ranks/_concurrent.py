@@ -187,7 +187,7 @@ def concurrent_ranks(
     ranks: int,
     threads: int,
     seed: int,
-    clock_ns: Callable[[], int] = time.perf_counter_ns,
+    clock_ns: Callable[[], int],
     timeout_s: float = 120.0,
 ) -> Iterator[ConcurrentRanks]:
     """Starts the ranks of a machine and ends them afterwards in any case.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _MORE_LAUNCHES = 3
 
 
-def measure_host(torch_device: str, settings: MeasureSettings | None = None) -> HostMeasurement:
+def measure_host(torch_device: str, settings: MeasureSettings) -> HostMeasurement:
     """Measures the host overheads; see the module's docstring for what is taken from what.
 
     Args:

@@ -131,7 +131,7 @@ def warm_up_passes(
     interleave: int,
     micro_batches: int,
     stage: int,
-    schedule: Schedule = Schedule.ONE_F_ONE_B,
+    schedule: Schedule,
 ) -> int:
     """Returns how many forward passes a stage runs before it alternates."""
     behind, total = pipeline - stage - 1, micro_batches * interleave
