@@ -292,6 +292,20 @@ def test_the_command_says_how_many_failed_and_where_to_look(
     assert json.loads(capfd.readouterr().out)["counts"]["failed"] == count
 
 
+def test_a_what_if_in_which_the_front_fails_says_why(space, tmp_path, monkeypatch, capfd):
+    def fail(self, configuration):
+        raise RuntimeError("cannot model it")
+
+    out, changed = tmp_path / "study", tmp_path / "changed"
+    best = run(space, RunOptions(out=out)).result.front[0]
+    monkeypatch.setattr(ConfigurationEvaluator, "predict", fail)
+    arguments = ["--set", "memory_bandwidth=+20%", "--out", changed]
+    command(monkeypatch, "whatif", out, *arguments)
+    found = {record.number: record for record in load_study(changed).result.records}
+    assert found[best.number].status is TrialStatus.FAILED
+    assert f"#{best.number} leaves the front: RuntimeError" in capfd.readouterr().out
+
+
 def test_debug_stops_at_the_first_failure_with_its_traceback(space, tmp_path, broken, monkeypatch):
     broken("h100_sxm")
     arguments = ["--debug", "run", str(space), "--out", str(tmp_path / "study")]

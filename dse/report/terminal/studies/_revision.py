@@ -68,7 +68,9 @@ def _print_front(revision: Revision, moves: tuple[FrontMove, ...], console: Cons
     table = Table("front", names("place"), figures("#", *titles), texts("Configuration"))
     records = {record.number: record for record in study.records}
     for move in moves:
-        values = zip(formats, move.values_before, move.values_after, strict=True)
+        # A candidate that failed has no values any more.
+        values_after = move.values_after or (math.nan,) * len(formats)
+        values = zip(formats, move.values_before, values_after, strict=True)
         table.add(
             _place(move),
             str(move.number),
