@@ -92,6 +92,8 @@ class Recorder:
         self.kept: list[Extent] = []
         self.outputs = 0
         self.unknown: set[str] = set()
+        # Storages are known by their addresses, so these must not be freed meanwhile.
+        self._alive: list[Any] = [*given]
         self._not_kept: set[int] = set()
         self._vectors: set[int] = set()
         self._awaited = 0
@@ -99,7 +101,7 @@ class Recorder:
         self._silent = False
         self._paths: dict[int, tuple[str, ...]] = {}
         self._without_gradient: dict[int, int] = {}
-        for one in given:
+        for one in self._alive:
             self._not_kept.add(_storage(one))
             if one.requires_grad:
                 self._without_gradient[id(one)] = one.numel()
@@ -120,6 +122,7 @@ class Recorder:
         """
         start = self._torch.zeros(rows, columns, device=device, requires_grad=True)
         made = _vectors(self._torch, start, self._arrived)
+        self._alive.append(made)
         self._vectors.add(_storage(made))
         self._not_kept.add(_storage(made))
         self._awaited += 1

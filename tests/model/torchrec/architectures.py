@@ -101,6 +101,19 @@ class Dcn(nn.Module):
         return self.out(self.cross(self.bags(features).values()))
 
 
+class Forgetful(nn.Module):
+    """Drops the vectors of tables before anything is kept for the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.bags = bags()
+        self.out = nn.Linear(3 * DIM, 7)
+
+    def forward(self, features):
+        shifted = self.bags(features).values() + 1.0
+        return self.out(torch.sigmoid(shifted)).exp()
+
+
 class Transformer(nn.Module):
     """An encoder layer over the positions of a sequence, and a head over their mean."""
 

@@ -27,6 +27,7 @@ from tests.model.torchrec.architectures import (
     LENGTH,
     Dcn,
     DeepFm,
+    Forgetful,
     Mlp,
     Mmoe,
     Positions,
@@ -167,6 +168,13 @@ def test_values_that_are_read_and_written():
     assert [dict(one.sizes) for one in found.forward] == [{"values": (0.0, 2 * VECTORS)}]
     assert [dict(one.sizes) for one in found.backward] == [{"values": (0.0, 3 * VECTORS)}]
     assert found.kept_values == (0.0, VECTORS)
+
+
+def test_what_replaces_vectors_in_memory_is_kept_as_well():
+    # What the sigmoid returns, which the layer reads, and what the exponential returns.
+    for _ in range(5):
+        found = read_torchrec(Forgetful(), [sparse(B)]).model.traced
+        assert found.kept_values == (0.0, VECTORS + 7)
 
 
 def test_the_module_is_left_as_it_was():
