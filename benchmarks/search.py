@@ -67,7 +67,8 @@ TITLE = "## Search of a space"
 _HEAD = """\
 `python benchmarks/search.py --write docs/performance.md` searches the shipped spaces and some
 drawn at random, and writes this section: wall time of the search with its files (`--jobs {jobs}`),
-and processor time of the process that coordinates it, without the start of Python. The truth is every distinct configuration,
+and processor time of the process that coordinates it, without the start of Python. The truth is
+every distinct configuration,
 evaluated, where there are no more than {most:,}."""
 
 _NOTES = """\
