@@ -66,8 +66,9 @@ TITLE = "## Search of a space"
 
 _HEAD = """\
 `python benchmarks/search.py --write docs/performance.md` searches the shipped spaces and some
-drawn at random, and writes this section: wall time and processor time of the search with its files
-(`--jobs {jobs}`), without the start of Python. The truth is every distinct configuration,
+drawn at random, and writes this section: wall time of the search with its files (`--jobs {jobs}`),
+and processor time of the process that coordinates it, without the start of Python. The truth is
+every distinct configuration,
 evaluated, where there are no more than {most:,}."""
 
 _NOTES = """\
@@ -76,7 +77,7 @@ regret, the throughput that their front lacks at the cost of a true point, on av
 plus are other sizes of the recommended configuration, which are proven dominated: they are
 evaluated so that the reader sees what more ranks or another batch would bring. Every point of the
 front has to be evaluated, so in spaces of a hundred outcomes it is most of the share. Wall times
-depend on what else a machine does; compare the processor times."""
+depend on what else a machine does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Found:
     Attributes:
         space: Its name.
         seconds: Wall time of the exact search, files included.
-        processor_s: Processor time of it, with that of its workers.
+        processor_s: Processor time of this process; workers are children of another one.
         complete: Whether it was certified.
         distinct: Distinct configurations.
         evaluated: Those that were evaluated to certify the front.
@@ -288,9 +289,9 @@ def main() -> None:
 
 
 def _processor_s() -> float:
-    """Returns the processor time of this process and of its workers that have ended."""
+    """Returns the processor time of this process."""
     used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    return used.user + used.system
 
 
 def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
@@ -299,7 +300,7 @@ def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
     heads = [
         "space",
         "complete in",
-        "processor time",
+        "processor time of the coordinator",
         "evaluated of distinct",
         "front",
         "behind the true front at most",
