@@ -7,9 +7,9 @@ shares of tables that take each choice. That is a linear program for each layout
 groups in use); the least of their values bounds all plans. Proofs are in docs/method.md, "Lower
 bound".
 
-The bound is refined by branch and bound. A node holds the plans of one layout in which some tables
-have been decided. The node with the least bound is refined again and again: first by what single
-ranks must hold, then by deciding the table whose choices the relaxation mixes most.
+The bound is refined by branch and bound. A node holds the plans of one layout that meet what has
+been decided. The node with the least bound is refined again and again: first by what single ranks
+must hold, then by splitting its plans where the relaxation undercuts them most.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def _refined(choices: Choices, model: SlotModel, node: Node, ranks: int) -> Node
 def _parts(choices: Choices, node: Node) -> tuple[LayoutRelaxation, ...]:
     """Returns tighter relaxations that together hold all plans of a node; none if not worth it.
 
-    Either a table decides, or the volume of an exchange is split: over a shorter range, its
-    envelope is tighter.
+    A table decides, or the volume of an exchange is split, over a shorter range of which its
+    envelope is tighter, or ranks that are idle, a largest shard or the fullest rank decide.
     """
     least_s = _LEAST_GAIN * node.relaxed.value_s
     single = choices.counts[choices.table_class] == 1
