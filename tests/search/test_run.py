@@ -307,7 +307,7 @@ def test_the_listener_counts_what_is_evaluated(study):
     from dse.cli.study._run import _Listener
 
     shown = []
-    listener = _Listener(lambda done, total, remark: shown.append(done))
+    listener = _Listener(lambda done, total, stage, remark: shown.append(done))
     records = study.result.records
     for count in range(1, len(records) + 1):
         listener(records[:count], 12)

@@ -241,7 +241,7 @@ def test_an_operator_cannot_ask_for_more_than_there_is(tmp_path):
     nodes = [
         call(2, 1, EMPTY, [[2**20, 2**20], 6, None, None, None, None], [T(12, (2,))]),
     ]
-    with pytest.raises(ConfigError, match=r"aten::empty.* needs 4096\.0 GiB"):
+    with pytest.raises(ConfigError, match=r"aten::empty.* needs 4,096\.0 GiB"):
         replayed(tmp_path, nodes)
 
 
