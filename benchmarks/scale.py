@@ -52,7 +52,7 @@ class Case:
     Attributes:
         executor: Which executor.
         jobs: Its workers.
-        trials: Evaluated configurations.
+        trials: Evaluated configurations, without those that are rejected before.
         start_s: Until the first one was answered: imports, inputs, workers.
         loop_s: From there to the last one.
         finish_s: From there to the files: thorough searches of the front's plans, tables.
@@ -80,12 +80,12 @@ class Case:
     @property
     def trials_per_s(self) -> float:
         """Of the loop alone."""
-        return (self.trials - 1) / self.loop_s
+        return self.trials / self.loop_s
 
     @property
     def overhead_s(self) -> float:
         """Processor time of the asking process for one trial, where it does not evaluate."""
-        return self.driver_loop_s / (self.trials - 1)
+        return self.driver_loop_s / self.trials
 
     def projected_s(self, trials: int) -> float:
         """How long a run of so many trials takes at least."""
@@ -114,7 +114,7 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
     return Case(
         executor=executor,
         jobs=jobs,
-        trials=len(clocks),
+        trials=sum(record.evaluated for record in study.result.records),
         start_s=first_s - start,
         loop_s=last_s - first_s,
         finish_s=end - last_s,
