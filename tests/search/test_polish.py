@@ -156,7 +156,7 @@ def test_an_interrupted_run_ends_with_the_same_answers(case, workers, seed, most
     _, stored = polished(case, workers, seed, most=most)
     resumed, stored = polished(case, known=stored)
     assert points(resumed) == points(whole)
-    # Whoever reads the study has the stored answers alone.
+    # A study that is read back has the stored answers only.
     assert points(polished(case, compare=False, known=stored)[0]) == points(whole)
 
 

@@ -1,7 +1,7 @@
 """Bags of varying length: lookups of the slowest rank of a batch, and the largest input.
 
 Lengths of bags are independent, and all ranks wait for the one that has most in a batch. Each rank
-is taken to have an even part of every table's bags, as whole tables that are dealt out over ranks
+is taken to have an even part of every table's bags, as whole tables that are spread over ranks
 and local batches of copies give it. The blocks of a row-wise table vary less, because they share
 their bags; that is left out.
 """

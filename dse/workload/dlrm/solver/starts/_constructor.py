@@ -326,10 +326,10 @@ class Constructor:
         for count in range(1, len(self._copies) + 1):
             rest = max(0, len(self._fallback.cuts) - count - on_all)
             over_nodes = round(share * rest)
-            dealt, places = rank_shards * (rest - over_nodes), request.world_size
-            if not dealt:
-                dealt, places = node_shards * over_nodes, request.node_count
-            if dealt % places == 0:
+            shard_count, places = rank_shards * (rest - over_nodes), request.world_size
+            if not shard_count:
+                shard_count, places = node_shards * over_nodes, request.node_count
+            if shard_count % places == 0:
                 even.append(count)
         return even or [len(self._copies)]
 

@@ -95,7 +95,7 @@ def _placed(
     order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
     node_of = ranks // request.devices_per_node
     # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
-    dealt = np.argsort(ranks % request.devices_per_node, kind="stable")
+    nodes_in_turn = np.argsort(ranks % request.devices_per_node, kind="stable")
     # Of many ranks it takes longer to get memory than to compute what is in it.
     after, sums = np.empty_like(total), np.empty_like(total[:, :-1])
     largest = total[:, :-1].max(axis=2, keepdims=True)
@@ -118,12 +118,12 @@ def _placed(
         if any_stays:
             home = node_of[value.argmin(axis=1)]
             value[stays[cut, None] & (node_of != home[:, None])] = np.inf
-        value = value[:, dealt]
+        value = value[:, nodes_in_turn]
         most = int(moved_shards[cut].max())
         if most == 1:
-            best = dealt[value.argmin(axis=1)[:, None]]
+            best = nodes_in_turn[value.argmin(axis=1)[:, None]]
         else:
-            best = dealt[np.argsort(value, axis=1, kind="stable")[:, :most]]
+            best = nodes_in_turn[np.argsort(value, axis=1, kind="stable")[:, :most]]
         at_best = every[:, None, None], loads, best[:, None, :]
         if most > 1:
             taken = np.arange(best.shape[1]) < moved_shards[cut, None]
