@@ -21,8 +21,12 @@ from table_errors import PredictedRow, print_errors
 from dse.calibration.measurements import dispatch_message_bytes, value_bytes_of
 from dse.errors import DseError
 from dse.machine.collectives import CollectiveOp, Group, collective_estimate, volume
-from dse.machine.platforms import list_platforms, load_platform, override_platform
-from dse.trace.whatif import platform_with_device
+from dse.machine.platforms import (
+    list_platforms,
+    load_platform,
+    nearest_platform,
+    override_platform,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,7 +178,7 @@ def _platform_name(words: Sequence[str]) -> str:
     for word in words:
         if word in names:
             return word
-    found = (platform_with_device(word, 2) for word in reversed(words) if word)
+    found = (nearest_platform(word, 2) for word in reversed(words) if word)
     return next((platform.name for platform in found if platform is not None), "")
 
 

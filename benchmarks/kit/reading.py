@@ -43,7 +43,7 @@ def read(out: Path, platform_name: str = "") -> str:
     log = out / kernels.FILE
     session = read_session(log)
     machine = session.machine
-    own = "cpu" if machine.device == "cpu" else platform_of_device(machine.device_name)
+    own = "cpu" if machine.device == "cpu" else platform_of_device(machine.device_name).name
     shipped = load_platform(platform_name or own)
     lines = [f"# Measured on one {machine.device_name}", ""]
     measured = session.done - len(session.skipped)

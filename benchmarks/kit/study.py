@@ -48,7 +48,7 @@ def run(out: Path, device: str, budget_s: float) -> None:
     if device == "cpu":
         searched = space(str(SMALL_MODEL), "cpu", (2,), (64, 256))
     else:
-        platform = platform_of_device(describe_machine(device).device_name)
+        platform = platform_of_device(describe_machine(device).device_name).name
         searched = space("dlrm_small", platform, (4, 8), (4096, 16384))
     with tempfile.TemporaryDirectory() as folder:
         study = dse.run(searched, trials=8, seed=0, out=Path(folder) / "study")

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 from dse.doctor._findings import Finding, Status, Topic
 from dse.errors import DseError
-from dse.machine.platforms import by_formulas, fitted_families, list_platforms, load_platform
-from dse.trace.whatif import platform_with_device
+from dse.machine.platforms import (
+    by_formulas,
+    fitted_families,
+    list_platforms,
+    load_platform,
+    nearest_platform,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +35,7 @@ def is_of(platform: Platform, devices: Devices) -> bool:
         return platform.device.name == devices.cpu_name
     if not devices.gpus:
         return False
-    nearest = platform_with_device(devices.gpu_name, devices.gpus)
+    nearest = nearest_platform(devices.gpu_name, devices.gpus)
     names = (devices.gpu_name, "" if nearest is None else nearest.device.name)
     return platform.device.name in names
 

@@ -195,7 +195,7 @@ class Planner:
             raise ConfigError(
                 "there is no GPU here to tell the platform by; give its name as `platform`"
             )
-        return load_platform(platform_of_device(torch.cuda.get_device_name()))
+        return platform_of_device(torch.cuda.get_device_name(), ranks.world_size)
 
     def _torchrec_plan(self, module: Any, sharders: Sequence[Any]) -> Any:
         from torchrec.distributed.planner import EmbeddingShardingPlanner

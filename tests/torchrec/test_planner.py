@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from dse.errors import ConfigError, InfeasibleError, OptionalDependencyError
-from dse.machine.platforms import platform_of_device
 from dse.torchrec import Planner
 from tests.conftest import ROOT
 
@@ -44,14 +43,6 @@ def test_without_torchrec_its_installation_is_named():
         pytest.skip("TorchRec is installed")
     with pytest.raises(OptionalDependencyError):
         Planner(platform="h100_sxm").plan(None, [])
-
-
-def test_devices_have_their_platforms():
-    assert platform_of_device("NVIDIA H100 80GB HBM3") == "h100_sxm"
-    assert platform_of_device("NVIDIA H200") == "h200_sxm"
-    assert platform_of_device("NVIDIA GB200") == "gb200_nvl72"
-    with pytest.raises(ConfigError):
-        platform_of_device("NVIDIA GeForce RTX 4090")
 
 
 @pytest.mark.parametrize("batch_size", [-1, float("nan")])

@@ -14,7 +14,11 @@ from dse.machine.platforms._derive import (
     PlatformChoice,
     derive_platform,
 )
-from dse.machine.platforms._devices import platform_of_device
+from dse.machine.platforms._devices import (
+    may_be_same_device,
+    nearest_platform,
+    platform_of_device,
+)
 from dse.machine.platforms._families import (
     FAMILIES,
     FittedFamily,
@@ -57,6 +61,8 @@ __all__ = [
     "fitted_families",
     "list_platforms",
     "load_platform",
+    "may_be_same_device",
+    "nearest_platform",
     "override_platform",
     "override_platforms",
     "parse_override",

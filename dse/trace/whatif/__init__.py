@@ -30,7 +30,6 @@ from dse.trace.whatif.core import (
     Selector,
     StepEditor,
     captured_machine,
-    platform_with_device,
 )
 
 __all__ = [
@@ -49,7 +48,6 @@ __all__ = [
     "describe_optimizations",
     "optimization_options",
     "parse_optimization",
-    "platform_with_device",
     "read_changes",
     "read_optimization",
 ]

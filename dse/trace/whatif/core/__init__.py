@@ -26,7 +26,7 @@ from dse.trace.whatif.core._kernel_kinds import (
     accumulates,
     innermost_operator,
 )
-from dse.trace.whatif.core._machine import CapturedMachine, captured_machine, platform_with_device
+from dse.trace.whatif.core._machine import CapturedMachine, captured_machine
 from dse.trace.whatif.core._select import HOST_ROLES, Selector, matches, matches_any
 from dse.trace.whatif.core._structure import (
     Layer,
@@ -90,7 +90,6 @@ __all__ = [
     "matches_any",
     "neighbours",
     "optimizer_steps",
-    "platform_with_device",
     "resized",
     "tensors_of",
     "training_passes",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-import re
 from typing import TYPE_CHECKING, Literal
 
 from dse.errors import ConfigError
-from dse.machine.platforms import list_platforms, load_platform
+from dse.machine.platforms import (
+    list_platforms,
+    load_platform,
+    may_be_same_device,
+    nearest_platform,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,10 +19,6 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import Platform
     from dse.trace import RankTrace
-
-#: Parts of device names that do not distinguish devices.
-_NOISE = frozenset({"nvidia", "tesla", "amd", "gpu", "geforce", "graphics", "gb", "hbm3", "hbm2"})
-_WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,8 @@ def captured_machine(traces: Sequence[RankTrace], platform: str = "") -> Capture
     device = names[0] if names and kind == "gpu" else ""
     world_size = max([len(traces), *(trace.world_size for trace in traces)])
     if not platform:
-        return CapturedMachine(
-            device, world_size, platform_with_device(device, world_size), kind=kind
-        )
+        found = nearest_platform(device, world_size)
+        return CapturedMachine(device, world_size, found, kind=kind)
     chosen = load_platform(platform)
     if chosen.device.kind != kind:
         held = "work of a GPU" if kind == "gpu" else "no work of a GPU, so the CPU was the device"
@@ -110,65 +109,9 @@ def captured_machine(traces: Sequence[RankTrace], platform: str = "") -> Capture
             f"were captured on, one with a {kind.upper()}"
         )
     notes: tuple[str, ...] = ()
-    if device and not _alike(device, chosen.device.name):
+    if device and not may_be_same_device(device, chosen.device.name):
         notes = (
             f"the traces are of {device}, platform {chosen.name} has {chosen.device.name}: what "
             "its models say of the captured step is of another device",
         )
     return CapturedMachine(device, world_size, chosen, kind=kind, notes=notes)
-
-
-def _alike(device: str, other: str) -> bool:
-    """Returns whether two names may be of one device: same model, same size of memory if known."""
-    mine, theirs = _words(device), _words(other)
-    models = {word for word in mine if re.fullmatch(r"[a-z]+\d+[a-z]*", word)}
-    model = _model(theirs)
-    sizes = [{word for word in words if word.isdecimal()} for words in (mine, theirs)]
-    if not (model and model in models):
-        return mine == theirs
-    return not all(sizes) or bool(sizes[0] & sizes[1])
-
-
-def platform_with_device(device: str, world_size: int) -> Platform | None:
-    """Returns the built-in platform whose device matches a name best; None if no model matches.
-
-    The model (`v100`) has to agree; names of PCIe cards say so. Of several platforms the one with
-    the fewest other parts in its name, then the smallest node that holds the ranks, then the first
-    by name is taken.
-    """
-    words = _words(device)
-    models = {word for word in words if re.fullmatch(r"[a-z]+\d+[a-z]*", word)}
-    found = []
-    for name in list_platforms():
-        platform = load_platform(name)
-        other = _words(platform.device.name)
-        if not device or not _model(other) or _model(other) not in models:
-            continue
-        fits = platform.devices_per_domain(world_size) >= world_size
-        key = (
-            ("pcie" in words) != ("pcie" in other),
-            -len(words & other),
-            len(other - words),
-            not fits,
-            platform.devices_per_node,
-            name,
-        )
-        found.append((key, platform))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
-
-
-def _words(name: str) -> frozenset[str]:
-    # `32GB` and `32 GB` are one word in one name and two in another.
-    plain = re.sub(r"(\d+)\s*gi?b\b", r" \1 ", name.lower())
-    return frozenset(_WORD.findall(plain)) - _NOISE
-
-
-def _model(words: frozenset[str]) -> str:
-    return next(
-        (
-            word
-            for word in sorted(words)
-            if re.fullmatch(r"[a-z]+\d+[a-z]*", word) and not word.startswith(("sxm", "pcie"))
-        ),
-        "",
-    )
