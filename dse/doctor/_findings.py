@@ -43,3 +43,10 @@ class Finding:
     status: Status
     text: str
     next_step: str = ""
+
+
+def finding(
+    topic: Topic, subject: str, text: str, next_step: str = "", bad: Status = Status.WARNING
+) -> Finding:
+    """Returns a finding: fine if there is nothing to do, else as bad as given."""
+    return Finding(topic, subject, bad if next_step else Status.OK, text, next_step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import partial
 import os
 import re
 import shutil
@@ -14,12 +15,14 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from dse._system import ROOT, available_cores, cpu_name, memory_bytes, read_system_file
-from dse.doctor._findings import Finding, Status, Topic
+from dse.doctor._findings import Topic, finding
 from dse.doctor._packages import version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from dse.doctor._findings import Finding
 
 #: The first call of `nvidia-smi` takes seconds on a machine with many GPUs.
 _TOOL_TIMEOUT_S = 20.0
@@ -74,10 +77,6 @@ class System:
     root: Path = ROOT
     tool: Callable[[Sequence[str]], str] = run_tool
 
-    def read(self, path: str) -> str:
-        """Returns the text of a file under the root; empty if it cannot be read."""
-        return read_system_file(path, self.root)
-
     def gpus(self) -> list[list[str]]:
         """Returns name, MiB of memory, driver and compute capability of each GPU."""
         rows = csv.reader(self.tool(_QUERY).splitlines(), skipinitialspace=True)
@@ -98,11 +97,12 @@ class System:
             name: File of version 2.
             *former: Files of version 1 that say the same together.
         """
-        own = re.search(r"^0::/(.*)$", self.read("proc/self/cgroup"), re.MULTILINE)
+        read = partial(read_system_file, root=self.root)
+        own = re.search(r"^0::/(.*)$", read("proc/self/cgroup"), re.MULTILINE)
         parts = [part for part in (own[1] if own else "").split("/") if part not in ("", "..")]
         groups = ["/".join([_GROUPS, *parts[:length]]) for length in range(len(parts) + 1)]
-        former_text = " ".join(self.read(f"{_GROUPS}/{path}") for path in former)
-        return [*(self.read(f"{group}/{name}") for group in groups), former_text]
+        former_text = " ".join(read(f"{_GROUPS}/{path}") for path in former)
+        return [*(read(f"{group}/{name}") for group in groups), former_text]
 
 
 def machine_findings(system: System, results: Path) -> Iterator[Finding]:
@@ -126,10 +126,7 @@ def machine_findings(system: System, results: Path) -> Iterator[Finding]:
     yield terminal_finding(getattr(sys.stdout, "encoding", None) or "ascii")
 
 
-def _finding(subject: str, text: str, next_step: str = "") -> Finding:
-    """A finding with a next step is a warning."""
-    status = Status.WARNING if next_step else Status.OK
-    return Finding(Topic.MACHINE, subject, status, text, next_step)
+_finding = partial(finding, Topic.MACHINE)
 
 
 def _processor(system: System) -> Finding:
@@ -156,8 +153,8 @@ def _gpus(system: System) -> Iterator[Finding]:
     if not found:
         yield _finding("GPUs", "none; predictions do not need any")
     torch = version("torch") or ""
-    problem = f"; torch {torch} has no CUDA" if "+cpu" in torch else ""
-    step = "install a CUDA build of torch, see pytorch.org" if problem else ""
+    step = "install a CUDA build of torch, see pytorch.org" if "+cpu" in torch else ""
+    problem = f"; torch {torch} has no CUDA" if step else ""
     for index, (name, mib, driver, capability) in enumerate(found):
         # The memory is `[N/A]` where the GPU shares the host's.
         memory = f", {int(mib) / 2**10:.0f} GiB" if mib.isdecimal() else ""
@@ -166,15 +163,15 @@ def _gpus(system: System) -> Iterator[Finding]:
 
 
 def _results(results: Path, folder: Path) -> Finding:
+    step = "use --out FOLDER"
     if results.exists() and not results.is_dir():
-        return _finding("results", f"{results} is a file, not a folder", "use --out FOLDER")
+        return _finding("results", f"{results} is a file, not a folder", step)
     try:
         # Permissions are not enough: the disk may be mounted read-only.
         with tempfile.NamedTemporaryFile(prefix=".dse_doctor_", dir=folder):
             return _finding("results", f"{results} is writable")
     except OSError as error:
-        text = f"{results} is not writable: {error.strerror or error}"
-        return _finding("results", text, "use --out FOLDER")
+        return _finding("results", f"{results} is not writable: {error.strerror or error}", step)
 
 
 def _free_space(subject: str, folder: Path, least_bytes: int, step: str) -> Finding:
@@ -185,11 +182,9 @@ def _free_space(subject: str, folder: Path, least_bytes: int, step: str) -> Find
 def _loopback() -> Finding:
     """Checks that processes of this machine can connect, as gloo ranks do."""
     try:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as server,
-            socket.create_connection(server.getsockname()[:2], timeout=2),
-        ):
-            return _finding("loopback", "127.0.0.1 accepts connections")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname()[:2], timeout=2).close()
+        return _finding("loopback", "127.0.0.1 accepts connections")
     except OSError as error:
         text = f"no connection to 127.0.0.1: {error.strerror or error}"
         step = "allow local connections; validate, calibrate --collectives and Ray need them"
@@ -200,7 +195,7 @@ def terminal_finding(encoding: str) -> Finding:
     """Checks that the encoding of standard output has characters such as × and τ."""
     try:
         "×–±µτ…→".encode(encoding)
+        return _finding("terminal", encoding)
     except (UnicodeEncodeError, LookupError):
         step = "set PYTHONUTF8=1 or LANG=C.UTF-8"
         return _finding("terminal", f"{encoding} cannot print characters such as × and τ", step)
-    return _finding("terminal", encoding)

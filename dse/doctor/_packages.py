@@ -8,12 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from dse.doctor._findings import Finding, Status, Topic
+from dse.doctor._findings import Status, Topic, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from packaging.specifiers import SpecifierSet
+
+    from dse.doctor._findings import Finding
 
 #: Optional packages: the extra that installs them, empty where none can, and what needs them.
 OPTIONAL = {
@@ -51,19 +53,18 @@ def package_findings(gpus: int | None) -> Iterator[Finding]:
     """
     from dse import __version__
 
+    text = f"dse {__version__}, Python {platform.python_version()}"
     try:
-        requirements = metadata.requires("dse") or []
-        missing = ""
+        requirements, step = metadata.requires("dse") or [], ""
     except metadata.PackageNotFoundError:
-        requirements, missing = [], "; not installed, so its requirements are unknown"
-    status = Status.WARNING if missing else Status.OK
-    text = f"dse {__version__}, Python {platform.python_version()}{missing}"
-    yield Finding(Topic.PACKAGES, "dse", status, text, "pip install ." if missing else "")
+        requirements, step = [], "pip install ."
+        text += "; not installed, so its requirements are unknown"
+    yield finding(Topic.PACKAGES, "dse", text, step)
     try:
         from packaging.requirements import Requirement
     except ImportError:  # comes with Optuna
         step = "pip install packaging optuna"
-        yield Finding(Topic.PACKAGES, "packaging", Status.BROKEN, "not installed", step)
+        yield finding(Topic.PACKAGES, "packaging", "not installed", step, Status.BROKEN)
         return
     optional: dict[str, SpecifierSet | None] = dict.fromkeys(OPTIONAL)
     for line in requirements:
@@ -83,20 +84,20 @@ def _package(name: str, wanted: SpecifierSet | None, gpus: int | None) -> Findin
         step = f"pip install '.[{extra}]' in the project's folder"
     elif name not in OPTIONAL:
         step = f"pip install '{name}{wanted}'"
-    found = next((one for one in (name, _SAME_MODULE.get(name, name)) if version(one)), name)
-    has = version(found)
+    found = name if version(name) else _SAME_MODULE.get(name, name)
     bad = Status.WARNING if name in OPTIONAL else Status.BROKEN
+    has = version(found)
     if has is None:
-        bad = Status.MISSING if name in OPTIONAL else Status.BROKEN
-        text = f"not installed; needed for {users}"
+        found, text = name, f"not installed; needed for {users}"
+        bad = Status.MISSING if name in OPTIONAL else bad
     # Builds such as 2.13.0+cpu count as the same version.
     elif wanted is not None and not wanted.contains(has, prereleases=True):
         text = f"{has}, wanted {wanted}; for {users}"
     elif gpus is not None and name in _IMPORTS and (error := _error_of(_IMPORTS[name], gpus)):
         text = f"{has} cannot be used: {error[:300]}"
     else:
-        return Finding(Topic.PACKAGES, found, Status.OK, has)
-    return Finding(Topic.PACKAGES, found, bad, text, step)
+        text, step = has, ""
+    return finding(Topic.PACKAGES, found, text, step, bad)
 
 
 def version(name: str) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.doctor._findings import Finding, Status, Topic
+from dse.doctor._findings import Status, Topic, finding
 from dse.errors import DseError
 from dse.machine.platforms import (
     by_formulas,
@@ -18,7 +18,9 @@ from dse.machine.platforms import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import date
 
+    from dse.doctor._findings import Finding
     from dse.doctor._machine import Devices
     from dse.machine.platforms import FittedFamily, Platform
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 _LOCAL = ("local_cpu.yaml", "local_cuda.yaml")
 
 #: Older calibrations were made with other drivers and libraries.
-_MAX_AGE_DAYS = 365
+_MAX_AGE = timedelta(days=365)
 
 
 def is_of(platform: Platform, devices: Devices) -> bool:
@@ -57,6 +59,7 @@ def platform_findings(
     if names is None:
         local = [str(folder / name) for name in _LOCAL if (folder / name).is_file()]
         names = [*local, *list_platforms()]
+    oldest = ((today or datetime.now(UTC).date()) - _MAX_AGE).isoformat()
     calibrated = False
     for name in names:
         try:
@@ -64,24 +67,22 @@ def platform_findings(
         except DseError as error:
             # A user's own file affects only the commands that name it.
             own = Path(name).suffix in (".yaml", ".yml")
-            status = Status.WARNING if own else Status.BROKEN
             step = "correct the file" if own else "reinstall dse"
-            problem = str(error).splitlines()[0]
-            yield Finding(Topic.PLATFORMS, name, status, problem, step)
+            bad = Status.WARNING if own else Status.BROKEN
+            yield finding(Topic.PLATFORMS, name, str(error).splitlines()[0], step, bad)
             continue
         families, here = fitted_families(platform), is_of(platform, devices)
         calibrated |= here and any(not family.transferred for family in families)
-        oldest = today or datetime.now(UTC).date()
-        old = here and any(_age_days(one.as_of, oldest) > _MAX_AGE_DAYS for one in families)
-        text = _state(platform, families) + ("; this machine's device" if here else "")
-        status = Status.WARNING if old else Status.OK
+        # Of some only the month or the year is known.
+        old = here and any(one.as_of < oldest[: len(one.as_of)] for one in families)
         step = "old; measure again with `dse calibrate --force`" if old else ""
-        yield Finding(Topic.PLATFORMS, name, status, text, step)
+        text = _state(platform, families) + ("; this machine's device" if here else "")
+        yield finding(Topic.PLATFORMS, name, text, step)
     if not calibrated:
         device, collectives = ("cuda", "nccl") if devices.gpus else ("cpu", "gloo")
         step = f"dse calibrate --device {device} --collectives {collectives} --budget 5min"
         text = f"no platform is calibrated for {devices.gpu_name or devices.cpu_name}"
-        yield Finding(Topic.PLATFORMS, "this machine", Status.WARNING, text, step)
+        yield finding(Topic.PLATFORMS, "this machine", text, step)
 
 
 def _state(platform: Platform, families: tuple[FittedFamily, ...]) -> str:
@@ -98,10 +99,3 @@ def _state(platform: Platform, families: tuple[FittedFamily, ...]) -> str:
     parts += [f"measured {dates}"] if dates else []
     parts += [f"by formulas: {others}"] if others else []
     return "; ".join(parts)
-
-
-def _age_days(text: str, today: date) -> int:
-    try:
-        return (today - date.fromisoformat(text)).days
-    except ValueError:  # only a month or a year
-        return 0
