@@ -78,6 +78,8 @@ class Loop:
             self._evaluator,
         )
         self._former = {record.parameters: record for record in storage.former_records()}
+        #: Configurations by number: one keeps the number that it had in an earlier run.
+        self._numbers = {record.number: params for params, record in self._former.items()}
         self._records: list[TrialRecord] = []
         self._counted: set[Params] = set()
 
@@ -179,7 +181,7 @@ class Loop:
             other = canonical(tuple({**dict(taken.parameters), **values}.items()))
             if other not in known and not self._evaluator.rejection(dict(other)):
                 wanted[other] = None
-        first = 1 + max((record.number for record in self._records), default=-1)
+        first = 1 + max((*self._numbers, *(record.number for record in self._records)), default=-1)
         try:
             numbered = (Proposal(first + place, each) for place, each in enumerate(wanted))
             answers, proposals, _ = self._split(Batch(tuple(numbered)))
@@ -193,32 +195,27 @@ class Loop:
     def run_until_interrupted(self, executor: Executor) -> bool:
         """Runs to the end or the time limit; returns whether Ctrl-C came first.
 
-        At the time limit, answers of an earlier run that were not proposed again yet are kept, and
-        if there is no answer at all, one round is evaluated without waiting for closer bounds.
+        Answers of an earlier run that were not proposed again are kept. If there is no answer at
+        all at the time limit, one round is evaluated without waiting for closer bounds.
         """
         try:
             unfinished = True
             while unfinished and time.monotonic() < self._until_s:
                 unfinished = self._round(executor)
-            if unfinished:
-                self._adopt_former()
-                if not self._counted:
-                    self._round(executor, hurried=True)
+            self._adopt_former()
+            if unfinished and not self._counted:
+                self._round(executor, hurried=True)
         except KeyboardInterrupt:
             return True
         return False
 
     def _adopt_former(self) -> None:
         """Takes answers of an earlier run of this journal that the sampler has not proposed."""
-        taken = {record.number for record in self._records}
-        adopted = []
-        for params, record in list(self._former.items()):
-            if record.status in (TrialStatus.FEASIBLE, TrialStatus.INFEASIBLE):
-                del self._former[params]
-                number = max(taken) + 1 if record.number in taken else record.number
-                taken.add(number)
-                adopted.append(self._keep(replace(record, number=number)))
-        self._strategy.tell(adopted)
+        known = (TrialStatus.FEASIBLE, TrialStatus.INFEASIBLE)
+        found = [record for record in self._former.values() if record.status in known]
+        for record in found:
+            del self._former[record.parameters]
+        self._strategy.tell([self._keep(record) for record in found])
 
     def _round(self, executor: Executor, *, hurried: bool = False) -> bool:
         """Evaluates one batch of proposals; returns whether there is more to do."""
@@ -279,25 +276,40 @@ class Loop:
         for proposal in batch.proposals:
             known = self._former.pop(proposal.parameters, None)
             # Failed evaluations are tried again.
-            if known is None or known.status is TrialStatus.FAILED:
-                proposals.append(proposal)
+            if known is not None and known.status is not TrialStatus.FAILED:
+                answers.append(self._keep(known))
             else:
-                answers.append(self._keep(replace(known, number=proposal.number)))
+                number = self._number(proposal.parameters, known, proposal.number)
+                proposals.append(replace(proposal, number=number))
         rejections = []
         for rejection in batch.rejections:
             known = self._former.pop(rejection.parameters, None)
             if known is not None and known.status is TrialStatus.REJECTED:
-                self._keep(replace(known, number=rejection.number))
+                self._keep(known)
             else:
                 rejections.append(
                     without_answer(
-                        rejection.number,
+                        self._number(rejection.parameters, known, rejection.number),
                         TrialStatus.REJECTED,
                         rejection.reason,
                         dict(rejection.parameters),
                     )
                 )
         return answers, proposals, rejections
+
+    def _number(self, params: Params, known: TrialRecord | None, proposed: int) -> int:
+        """Returns the number that a configuration has, or else the proposed one if it is free.
+
+        How many configurations are wanted decides in which order the last ones are proposed, so a
+        run that continues with more may propose another one under the number of an earlier one.
+        """
+        if known is not None:
+            return known.number
+        number = proposed
+        if self._numbers.get(number, params) != params:
+            number = 1 + max(self._numbers)
+        self._numbers[number] = params
+        return number
 
     def _keep(self, record: TrialRecord) -> TrialRecord:
         self._records.append(record)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 import shutil
 import signal
@@ -173,6 +174,16 @@ def test_kill_and_resume(small_space, tmp_path):
     assert (out / "pareto.csv").read_bytes() == whole.directory.pareto.read_bytes()
     stored = Journal(journal, resumed.result.objectives, ()).records()
     assert len(stored) == len({record.parameters for record in stored})
+
+
+def test_numbers_that_a_journal_gives_twice_are_told_apart(study, tmp_path):
+    result = study.result
+    path = tmp_path / "journal.log"
+    journal = Journal(path, result.objectives, result.parameters, create=True)
+    first, second, third = result.records[:3]
+    for record in (first, second, replace(third, number=first.number)):
+        journal.add(record)
+    assert journal.records() == (first, second, replace(third, number=second.number + 1))
 
 
 def test_a_study_loads_without_its_inputs(study, small_space):

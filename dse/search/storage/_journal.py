@@ -7,6 +7,7 @@ everything again. Trials are added when they are finished; a kill loses at most 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dse._files import fsync_folder, unwritable
@@ -160,7 +161,9 @@ class Journal:
         """Returns all finished records in the order in which they finished.
 
         A configuration that failed and was evaluated again counts once, with its last answer. Of
-        one that got a better plan afterwards, that is the answer before, if there is one.
+        one that got a better plan afterwards, that is the answer before, if there is one. Earlier
+        versions gave a number twice where a study was continued with more trials; the later
+        configuration gets the next free one.
 
         Raises:
             StudyError: A record does not have the form this version writes.
@@ -169,7 +172,11 @@ class Journal:
         for record in self._all():
             if not record.revised or record.parameters not in found:
                 found[record.parameters] = record
-        return tuple(found.values())
+        numbered: dict[int, TrialRecord] = {}
+        for record in found.values():
+            number = 1 + max(numbered) if record.number in numbered else record.number
+            numbered[number] = replace(record, number=number)
+        return tuple(numbered.values())
 
     def revised(self) -> tuple[TrialRecord, ...]:
         """Returns later answers to some of them, with better plans; see :meth:`records`."""

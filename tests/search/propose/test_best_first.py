@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import RunOptions, read_inputs, run
+from dse.search import RunOptions, load_study, read_inputs, run
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search.analyse._hypervolume import hypervolume
@@ -216,6 +216,20 @@ def test_a_part_of_the_search_says_what_can_be_missing(tmp_path, whole):
     resumed = run(path, RunOptions(out=tmp_path / "part", trials=1000, resume=True)).result
     assert resumed.certificate == whole.certificate
     assert {r.parameters for r in resumed.front} == {r.parameters for r in whole.front}
+
+
+def test_a_candidate_keeps_its_number_when_a_study_is_continued(tmp_path):
+    path, out = tmp_path / "space.yaml", tmp_path / "study"
+    path.write_text(SPACE)
+    run(path, RunOptions(out=out, trials=1))
+    before: dict[int, object] = {}
+    for trials in (2, 4, 7, 1000):
+        result = run(path, RunOptions(out=out, trials=trials, resume=True)).result
+        numbers = {record.number: record.parameters for record in result.records}
+        assert len(numbers) == len(result.records)
+        assert before.items() <= numbers.items()
+        assert load_study(out).result == result
+        before = numbers
 
 
 def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path, whole):
