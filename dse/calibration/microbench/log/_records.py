@@ -12,13 +12,14 @@ from dse.calibration.microbench.plan._points import (
     KernelMeasurement,
     KernelPoint,
     MachineInfo,
+    Sample,
     SkippedPoint,
 )
 from dse.config import checked_record
 
 Record: TypeAlias = KernelMeasurement | CollectiveMeasurement | HostMeasurement | SkippedPoint
-_Kernel = TypeVar("_Kernel", KernelPoint, KernelMeasurement)
-_Timed = TypeVar("_Timed", KernelMeasurement, CollectiveMeasurement)
+_Kernel = TypeVar("_Kernel", bound=KernelPoint)
+_Timed = TypeVar("_Timed", bound=Sample)
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
@@ -72,10 +73,8 @@ def machine_from_json(stored: object) -> MachineInfo:
     return checked_record(MachineInfo, known | {"libraries": libraries})
 
 
-def _point_to_json(
-    point: KernelPoint | KernelMeasurement | CollectivePoint | CollectiveMeasurement,
-) -> dict[str, Any]:
-    if isinstance(point, KernelPoint | KernelMeasurement):
+def _point_to_json(point: KernelPoint | CollectivePoint) -> dict[str, Any]:
+    if isinstance(point, KernelPoint):
         return {"kind": "kernel"} | asdict(point) | {"sizes": dict(point.sizes)}
     return {"kind": "collective"} | asdict(point)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 
@@ -53,12 +53,13 @@ class CollectivePoint:
     purpose: Purpose
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, so that measurements can inherit from a point as well.
+@dataclass(frozen=True)
 class Sample:
     """The time of one point.
 
     Attributes:
-        time_s: Median over the repeats, in seconds.
+        time_s: Median time of one call over the repeats, in seconds.
         half_width_s: Half the width of the median's 95 % interval, in seconds.
         repeats: Number of samples.
     """
@@ -68,19 +69,9 @@ class Sample:
     repeats: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelMeasurement(KernelPoint):
-    """Measured time of one operator.
-
-    Attributes:
-        time_s: Median time of one call, in seconds.
-        half_width_s: Half the width of the median's 95 % interval, in seconds.
-        repeats: Number of samples.
-    """
-
-    time_s: float
-    half_width_s: float
-    repeats: int
+@dataclass(frozen=True)
+class KernelMeasurement(Sample, KernelPoint):
+    """Measured time of one operator."""
 
     @property
     def point(self) -> KernelPoint:
@@ -88,19 +79,9 @@ class KernelMeasurement(KernelPoint):
         return KernelPoint(self.op, self.sizes, self.precision, self.purpose)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveMeasurement(CollectivePoint):
-    """Measured time of one collective, from the arrival of its last rank to the end of its last.
-
-    Attributes:
-        time_s: Median time of one call, in seconds.
-        half_width_s: Half the width of the median's 95 % interval, in seconds.
-        repeats: Number of samples.
-    """
-
-    time_s: float
-    half_width_s: float
-    repeats: int
+@dataclass(frozen=True)
+class CollectiveMeasurement(Sample, CollectivePoint):
+    """Measured time of one collective, from the arrival of its last rank to the end of its last."""
 
     @property
     def point(self) -> CollectivePoint:
@@ -112,10 +93,8 @@ def measured(
     point: KernelPoint | CollectivePoint, sample: Sample
 ) -> KernelMeasurement | CollectiveMeasurement:
     """Returns a point with its time."""
-    time = (sample.time_s, sample.half_width_s, sample.repeats)
-    if isinstance(point, KernelPoint):
-        return KernelMeasurement(point.op, point.sizes, point.precision, point.purpose, *time)
-    return CollectiveMeasurement(point.op, point.ranks, point.size_bytes, point.purpose, *time)
+    kind = KernelMeasurement if isinstance(point, KernelPoint) else CollectiveMeasurement
+    return kind(**asdict(point), **asdict(sample))
 
 
 @dataclass(frozen=True, slots=True)
