@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.calibration._checked import TermPoints, fit_terms
 from dse.errors import CalibrationError
 from dse.machine import Precision
-from dse.machine.fits import (
-    HeldOut,
-    KernelCalibration,
-    SizeRange,
-    fit_term_curve,
-    held_out_errors,
-    log_spread,
-)
 from dse.machine.kernels import (
     EXCHANGE_SIZES,
     EXCHANGE_TERMS,
@@ -35,8 +26,7 @@ if TYPE_CHECKING:
     from dse.calibration._origin import FitOrigin
     from dse.calibration.measurements import ExchangeSamples, ExpertSamples
     from dse.machine import DeviceSpec
-
-    Floats = NDArray[np.float64]
+    from dse.machine.fits import KernelCalibration
 
 #: Fewest groups: each is left out once.
 _MIN_GROUPS = 3
@@ -59,18 +49,17 @@ def fit_experts(
         CalibrationError: Too few points or pairs.
     """
     sizes = {name: getattr(samples, name).astype(np.float64) for name in EXPERT_SIZES}
-    group = np.stack([sizes["hidden"], sizes["inner"]], axis=1)
-    return _fit(
+    points = TermPoints(
         "experts",
+        Precision.BF16,
         EXPERT_TERMS,
         sizes,
-        samples.time_s,
         expert_features(device, sizes, Precision.BF16),
         expert_reference_s(device, sizes, Precision.BF16),
-        group,
-        origin,
-        "each (hidden, inner) pair",
+        samples.time_s,
     )
+    widths = np.stack([sizes["hidden"], sizes["inner"]], axis=1)
+    return _fit(points, widths, "each (hidden, inner) pair", origin)
 
 
 def fit_exchange(
@@ -90,58 +79,28 @@ def fit_exchange(
         CalibrationError: Too few points or groups.
     """
     sizes = {name: getattr(samples, name).astype(np.float64) for name in EXCHANGE_SIZES}
-    by_width = len(np.unique(sizes["hidden"])) >= _MIN_GROUPS
-    return _fit(
+    points = TermPoints(
         "expert_exchange",
+        Precision.BF16,
         EXCHANGE_TERMS,
         sizes,
-        samples.time_s,
         exchange_features(device, sizes),
         exchange_reference_s(device, sizes),
-        (sizes["hidden"] if by_width else samples.ranks.astype(np.float64))[:, None],
-        origin,
-        "each width of tokens" if by_width else "each number of ranks",
+        samples.time_s,
     )
+    if len(np.unique(sizes["hidden"])) >= _MIN_GROUPS:
+        return _fit(points, sizes["hidden"][:, None], "each width of tokens", origin)
+    return _fit(points, samples.ranks[:, None], "each number of ranks", origin)
 
 
 def _fit(
-    op: str,
-    terms: tuple[str, ...],
-    sizes: dict[str, Floats],
-    time_s: Floats,
-    features: Floats,
-    reference_s: Floats,
-    groups: Floats,
-    origin: FitOrigin,
-    left_out: str,
+    points: TermPoints, groups: NDArray[Any], left_out: str, origin: FitOrigin
 ) -> KernelCalibration:
     names, number = np.unique(groups, axis=0, return_inverse=True)
     if len(names) < _MIN_GROUPS:
         raise CalibrationError(
-            f"{op}: {len(names)} groups, at least {_MIN_GROUPS} are needed to leave out "
+            f"{points.op}: {len(names)} groups, at least {_MIN_GROUPS} are needed to leave out "
             f"{left_out} once; measure more"
         )
-    log_ratio = np.log(time_s / reference_s)
-    predicted_s = np.empty_like(time_s)
-    for unseen in (number.ravel() == index for index in range(len(names))):
-        checked = fit_term_curve(terms, features[~unseen], log_ratio[~unseen])
-        predicted_s[unseen] = reference_s[unseen] * np.exp(checked.log_ratio(features[unseen]))
-    found = KernelCalibration(
-        op=op,
-        precisions=(Precision.BF16.value,),
-        sizes=tuple(
-            SizeRange(name, float(size.min()), float(size.max())) for name, size in sizes.items()
-        ),
-        curve=fit_term_curve(terms, features, log_ratio),
-        spread=math.inf,
-        provenance=origin.provenance(len(time_s)),
-        held_out=HeldOut(0, math.inf, math.inf, math.inf, "not checked"),
-        implementation=origin.implementation,
-    )
-    return replace(
-        found,
-        spread=log_spread(predicted_s, time_s),
-        held_out=held_out_errors(
-            predicted_s, time_s, f"{left_out} left out once ({len(names)} groups)"
-        ),
-    )
+    folds = [number.ravel() == index for index in range(len(names))]
+    return fit_terms(points, folds, f"{left_out} left out once ({len(names)} groups)", origin)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.calibration._checked import checked, unchecked
 from dse.calibration._held_out import held_out_groups
 from dse.calibration.measurements import check_units
 from dse.errors import CalibrationError
 from dse.machine import Precision
 from dse.machine.fits import (
-    HeldOut,
-    KernelCalibration,
-    SizeRange,
     fit_smooth_curve,
     fit_tree_curve,
-    held_out_errors,
     log_size,
     log_size_names,
-    log_spread,
 )
 from dse.machine.kernels import (
     GEMM_FEATURES,
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
     from dse.calibration._origin import FitOrigin
     from dse.calibration.measurements import GemmSamples
     from dse.machine import DeviceSpec
-    from dse.machine.fits import RatioCurve
+    from dse.machine.fits import KernelCalibration, RatioCurve
 
 #: From so many points on trees learn more than smooth interpolation.
 _MIN_TREE_POINTS = 1000
@@ -120,16 +115,12 @@ def _fit_precision(
     split: GemmSplit, device: DeviceSpec, precision: Precision, origin: FitOrigin
 ) -> KernelCalibration:
     unseen = split.held_out
-    checked = _fit(split.select(~unseen), device, precision, origin)
+    without = _fit(split.select(~unseen), device, precision, origin)
     left_out = split.select(unseen)
-    ratio = checked.ratio(left_out.sizes, gemm_curve_features(checked, device, precision))
+    ratio = without.ratio(left_out.sizes, gemm_curve_features(without, device, precision))
     predicted_s = left_out.reference_s * ratio.factor
     rule = f"a quarter of the (n, k) pairs ({int(unseen.sum())} of {len(unseen)} points), seed 0"
-    return replace(
-        _fit(split, device, precision, origin),
-        spread=log_spread(predicted_s, left_out.time_s),
-        held_out=held_out_errors(predicted_s, left_out.time_s, rule),
-    )
+    return checked(_fit(split, device, precision, origin), predicted_s, left_out.time_s, rule)
 
 
 def _fit(
@@ -150,19 +141,7 @@ def _fit(
     else:
         sizes = np.column_stack([log_size(split.sizes[name]) for name in _SHAPE])
         curve = fit_smooth_curve(log_size_names(_SHAPE), sizes, log_ratio).curve
-    return KernelCalibration(
-        op="gemm",
-        precisions=(precision.value,),
-        sizes=tuple(
-            SizeRange(name, float(size.min()), float(size.max()))
-            for name, size in split.sizes.items()
-        ),
-        curve=curve,
-        spread=math.inf,
-        provenance=origin.provenance(len(split.time_s)),
-        held_out=HeldOut(0, math.inf, math.inf, math.inf, "not checked"),
-        implementation=origin.implementation,
-    )
+    return unchecked("gemm", (precision.value,), split.sizes, curve, origin)
 
 
 def _precision(name: str) -> Precision:

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.calibration._checked import checked, unchecked
 from dse.errors import CalibrationError
 from dse.machine.fits import (
-    KernelCalibration,
-    SizeRange,
     fit_smooth_curve,
-    held_out_errors,
     log_size,
     log_size_names,
-    log_spread,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.calibration._origin import FitOrigin
+    from dse.machine.fits import KernelCalibration
 
 #: Part of a time that the ratio explains at least, when fixed costs are subtracted from it.
 _LEAST_BUSY_SHARE = 0.1
@@ -74,24 +72,12 @@ def fit_smooth(
     )
     fixed_s = np.broadcast_to(points.fixed_s, points.time_s.shape)
     predicted_s = fixed_s[unseen] + np.exp(predicted) * points.reference_s[unseen]
-    measured_s = points.time_s[unseen]
     if not points.held_out.any():
         seen = np.ones(len(log_ratio), dtype=bool)
         fit = fit_smooth_curve(log_size_names(names), features, log_ratio)
-    return KernelCalibration(
-        op=op,
-        precisions=precisions,
-        sizes=tuple(
-            SizeRange(
-                name, float(points.sizes[name][seen].min()), float(points.sizes[name][seen].max())
-            )
-            for name in names
-        ),
-        curve=fit.curve,
-        spread=log_spread(predicted_s, measured_s),
-        provenance=origin.provenance(int(seen.sum())),
-        held_out=held_out_errors(predicted_s, measured_s, rule),
-    )
+    sizes = {name: points.sizes[name][seen] for name in names}
+    found = unchecked(op, precisions, sizes, fit.curve, origin)
+    return checked(found, predicted_s, points.time_s[unseen], rule)
 
 
 def _quarter(count: int) -> NDArray[np.bool_]:

@@ -81,7 +81,7 @@ class KernelMeasurement(Sample, KernelPoint):
 
 @dataclass(frozen=True)
 class CollectiveMeasurement(Sample, CollectivePoint):
-    """Measured time of one collective, from the arrival of its last rank to the end of its last."""
+    """Measured time of one collective, from its last rank's arrival to its last rank's end."""
 
     @property
     def point(self) -> CollectivePoint:
