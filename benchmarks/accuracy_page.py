@@ -33,6 +33,8 @@ _HEAD = """\
   [kernels](#kernels-of-devices-that-are-left-out).
 * What is known to be wrong: [the ten largest misses](#the-ten-largest-misses),
   [steps of transformers](#what-is-missed), [everything else](#what-is-missed-or-not-measured).
+* Whether intervals and probabilities hold:
+  [decisions.md](decisions.md#how-well-probabilities-hold).
 * Whether the order of plans holds on a real machine:
   [validate.md](validate.md#how-good-the-choice-is).
 
