@@ -17,6 +17,27 @@ if TYPE_CHECKING:
 _HEAD = """\
 # Accuracy
 
+* Steps of recommendation models:
+  [published ones](#training-steps-of-recommendation-models-against-published-ones),
+  [MLPerf](#mlperf-submissions-training-and-evaluation-apart),
+  [a generative recommender](#a-generative-recommender-part-by-part).
+* Steps of transformers, by training program:
+  [published ones](#training-steps-of-transformers-against-published-ones), with the causes of
+  errors in [transformers.md](transformers.md#accuracy).
+* Where a machine, a model or a number of ranks is new: [groups left out](#groups-left-out), and
+  [recommendation models](method.md#training-programs-dseworkloaddlrmprogram_programspy).
+* Kernels and collectives: [on measured devices](#device-models-against-measurements),
+  [between nodes](#collectives-between-nodes-against-measurements),
+  [as shipped](#models-that-ship-fitted); on devices that were not measured,
+  [collectives](#collectives-of-systems-that-are-left-out) and
+  [kernels](#kernels-of-devices-that-are-left-out).
+* What is known to be wrong: [the ten largest misses](#the-ten-largest-misses),
+  [steps of transformers](#what-is-missed), [everything else](#what-is-missed-or-not-measured).
+* Whether intervals and probabilities hold:
+  [decisions.md](decisions.md#how-well-probabilities-hold).
+* Whether the order of plans holds on a real machine:
+  [validate.md](validate.md#how-good-the-choice-is).
+
 Written by `python benchmarks/accuracy.py --write docs/accuracy.md`; do not edit.
 
 Errors are relative: |predicted / measured − 1|. GMAE is their geometric mean, MAPE their mean, p90

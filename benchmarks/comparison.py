@@ -34,35 +34,32 @@ MEASUREMENTS = ROOT / "benchmarks/measurements"
 #: Our search that is compared.
 _SEARCH = "ours, 1 s"
 
-_TABLES_ONLY = "– costs of tables, not of steps"
-_NO_TABLES = "– no embedding tables"
-_INFERENCE = "– inference only"
+#: Whose plans are compared.
+_PLANNER = "TorchRec's planner"
 
 _HEAD = """# Comparison
 
-What the neighbours are for, and figures side by side. Written by
-`python benchmarks/comparison.py --write docs/comparison.md`; do not edit.
+Which tool is for what, and how close their figures are.
 
-* **`dse`** answers which plan, machines, batch and parallelism to train with, and at what price;
-  with intervals and bounds, before anything is rented.
-* **[TorchRec's planner](https://github.com/meta-pytorch/torchrec)** makes a sharding plan inside a
-  training script. Take it if tables are few, or if it is asked for what `dse` does not model
-  ([torchrec.md](torchrec.md)).
-* **[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator)** says how to serve an LLM:
-  disaggregation, parallelism, engine.
-* **[Calculon](https://github.com/calculon-ai/calculon)** says what transformers take on machines
-  that need not exist; rates of their kernels are yours to give.
-* **[vTrain](https://github.com/VIA-Research/vTrain)** predicts steps of GPT from kernels that it
-  profiles; it needs a GPU of the kind in question.
+* **`dse`**: plan, machines, batch and parallelism of training, with prices, intervals and bounds,
+  before anything is rented.
+* **[TorchRec's planner](https://github.com/meta-pytorch/torchrec)**: a sharding plan inside a
+  training script. Use it where there are few tables, or for what [`dse` does not
+  model](torchrec.md): SSD and key-value kernels, uneven row-wise shards.
+* **[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator)**: serving an LLM, with
+  disaggregation and launch files of serving engines. `dse` does not predict inference.
+* **[Calculon](https://github.com/calculon-ai/calculon)**: transformers on hypothetical machines,
+  down to the rates of each kind of kernel, which you give.
+* **[vTrain](https://github.com/VIA-Research/vTrain)**: steps of GPT from kernels that it profiles
+  on a GPU of the kind in question, and the number of training tokens for a compute budget.
 
 ## Figures
 
 `dse` is measured by our benchmarks, and so are the plans of TorchRec 1.8.0, which were made on the
-same machine and scored by the same model. Figures of the others are those that they publish, on
-the same rows where it says so. A dash says why there is none.
+same machine and scored by the same model. Figures of the others are those that they publish.
 
-| | `dse` | TorchRec's planner | aiconfigurator | Calculon | vTrain |
-|---|---|---|---|---|---|
+| | `dse` | others |
+|---|---|---|
 """
 
 _NOTES = """
@@ -73,7 +70,8 @@ _NOTES = """
   host memory or do not exist. `dse` had one second.
 * **Steps of Megatron-LM** are the eight of Korthikanti et al. 2022, Table 5 (22 billion to 1
   trillion parameters), on which Calculon validates. Kernels of `dse` were fitted on steps that
-  include the four of the two smaller models; the four larger ones alone: {larger}.
+  include the four of the two smaller models; the four larger ones alone: {larger}. Calculon was
+  not run on the other steps, because the rates of its kernels have to be given.
 * **Steps of Megatron-DeepSpeed** are those that vTrain publishes as its truth. On one node every
   third row was used for one constant of `dse`; of the rows on 64 to 512 GPUs nothing was. vTrain's
   figures are over its own selection of the rows of these files.
@@ -87,12 +85,7 @@ Sources: Calculon, Isaev et al., SC 2023, and its `llm-validation`; vTrain, Bang
 their code or rows are not public or need a GPU of the kind: NeuroShard, RecShard, Lumos, Charon,
 Phantora.
 
-## What the others have and `dse` has not
-
-* TorchRec's planner: SSD and key-value kernels, uneven row-wise shards, no second package.
-* aiconfigurator: inference, disaggregated serving, launch files of serving engines.
-* Calculon: hypothetical hardware down to the rates of each kind of kernel.
-* vTrain: a search over the number of training tokens for a compute budget.
+Written by `python benchmarks/comparison.py --write docs/comparison.md`; do not edit.
 """
 
 
@@ -103,22 +96,15 @@ class Line:
     Attributes:
         what: What is compared.
         ours: Figure of `dse`.
-        torchrec: Of TorchRec's planner, or why there is none; the same for the others.
-        aiconfigurator: Of aiconfigurator.
-        calculon: Of Calculon.
-        vtrain: Of vTrain.
+        theirs: Figure of another tool, with its name.
     """
 
     what: str
     ours: str
-    torchrec: str = _TABLES_ONLY
-    aiconfigurator: str = _INFERENCE
-    calculon: str = _NO_TABLES
-    vtrain: str = _NO_TABLES
+    theirs: str = "not published"
 
     def __str__(self) -> str:
-        cells = (self.ours, self.torchrec, self.aiconfigurator, self.calculon, self.vtrain)
-        return f"| {self.what} | {' | '.join(cells)} |\n"
+        return f"| {self.what} | {self.ours} | {self.theirs} |\n"
 
 
 def plan_lines(rows: Sequence[Row]) -> Iterator[Line]:
@@ -134,13 +120,11 @@ def plan_lines(rows: Sequence[Row]) -> Iterator[Line]:
                 text = f"{above[0]}, at most {above[1]} ({len(found)} of {len(of)} tasks)"
             cells.append(text)
         words = "all of the memory" if memory == "loose" else "hardly more memory than tables"
-        yield Line(f"plan above the lower bound, {words}", *cells)
+        yield Line(f"plan above the lower bound, {words}", cells[0], f"{_PLANNER}: {cells[1]}")
     size = (100, 8)
-    times = [planning_time(rows, size, method) for method in (_SEARCH, TORCHREC)]
-    yield Line("time of planning 100 tables × 8 ranks (processor)", *times)
-    yield Line(
-        "bound on what a better plan could gain", "every plan has one", torchrec="– gives none"
-    )
+    ours, theirs = (planning_time(rows, size, method) for method in (_SEARCH, TORCHREC))
+    yield Line("time of planning 100 tables × 8 ranks (processor)", ours, f"{_PLANNER}: {theirs}")
+    yield Line("bound on what a better plan could gain", "every plan has one", "none")
 
 
 def step_lines(data: Path) -> Iterator[Line]:
@@ -149,8 +133,7 @@ def step_lines(data: Path) -> Iterator[Line]:
     yield Line(
         "GPT under Megatron-LM, 8–512 A100, 8 steps: mean error, largest",
         f"{percent(megatron.mean)}, {percent(megatron.largest)}",
-        calculon="3.65 %, 8.87 % (published, same steps)",
-        vtrain="– not published on these",
+        "Calculon: 3.65 %, 8.87 % (same steps)",
     )
     alone = data / "published/steps/vtrain.csv"
     several = MEASUREMENTS / "vtrain_multi_node.csv"
@@ -164,14 +147,12 @@ def step_lines(data: Path) -> Iterator[Line]:
         yield Line(
             f"GPT under Megatron-DeepSpeed, {words}, {row.cases} steps: mean error",
             f"{percent(row.mean)} (median {percent(row.median)})",
-            calculon="– not published on these; not run: rates of kernels have to be given",
-            vtrain=f"{theirs} (published, same source)",
+            f"vTrain: {theirs} (same source)",
         )
         yield Line(
             f"the same inside the 90 % interval, {words}",
             f"{100 * row.coverage:.0f} %",
-            calculon="– gives none",
-            vtrain="– gives none",
+            "no intervals",
         )
 
 
@@ -192,10 +173,7 @@ def product_line() -> Line:
     return Line(
         "BF16 products on H100, unseen layer shapes: mean error",
         f"{percent(row.mape)} ({row.points:,} points)",
-        torchrec="– models no products",
-        aiconfigurator="7–15 % (published, one shape left out)",
-        calculon="– rates are inputs",
-        vtrain="– profiles every kernel",
+        "aiconfigurator: 7–15 % (one shape left out)",
     )
 
 

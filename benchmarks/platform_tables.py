@@ -30,7 +30,8 @@ _RATES = {
 
 _HEAD = """# Platforms
 
-Written by `python benchmarks/platform_tables.py --write docs/platforms.md`; do not edit.
+What is built in: [devices](#devices), [which of their times are measured](#what-is-measured),
+[networks](#networks) and [prices](#offers).
 
 Every figure of a platform has an origin (`datasheet`, `measured`, `fitted`, `assumed`) and a
 source in its file, `platforms/<name>.yaml`; `dse doctor --platform NAME` prints them. A platform
@@ -63,6 +64,10 @@ List prices that count today; superseded ones are in the files. Prices change of
 with `--set 'NAME.price=2.10 USD/GPU/h'` ([decisions.md](decisions.md#what-if)). Instances smaller
 than a node serve jobs of at most their devices.
 """
+
+_END = (
+    "Written by `python benchmarks/platform_tables.py --write docs/platforms.md`; do not edit.\n"
+)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -170,6 +175,7 @@ def page() -> str:
         f"{_MODELS}\n{models}",
         f"{_FABRICS}\n{fabrics}",
         f"{_OFFERS}\n{offers}",
+        _END,
     )
     return "\n".join(parts)
 

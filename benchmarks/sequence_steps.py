@@ -159,7 +159,7 @@ _SECTION = """
 
 `dlrm_hstu_recsys` on 16 H100 SXM with 32 sequences a GPU, as NVIDIA published it
 (`published/hstu_h100.csv`, {source}).
-`python benchmarks/accuracy.py --sequence ../shared/data/published/hstu_h100.csv` prints the table.
+`python benchmarks/accuracy.py --sequence hstu_h100.csv` prints the table.
 The two rates of the attention kernel were fitted on two of the file's figures; products come from
 the calibration of the H100, which saw none of them, and everything else from models fitted
 elsewhere.

@@ -1,4 +1,4 @@
-"""`python -m dse` is the command line."""
+"""Entry point of `python -m dse`, the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals and errors of a server and its forks; the server imports this, nothing else does.
+"""Signals and errors of a fork server and its forks; only the server imports this.
 
 A server that we start blocks SIGINT and SIGTERM, so that Ctrl-C during its imports prints no
 traceback, and its forks begin with that. Our processes unblock both when they have their own

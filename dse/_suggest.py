@@ -1,4 +1,4 @@
-"""`did you mean …?`."""
+"""Suggestions of near names: `did you mean …?`."""
 
 from __future__ import annotations
 

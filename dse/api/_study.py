@@ -113,7 +113,11 @@ class Study:
 
     @property
     def folder(self) -> Path:
-        """The study directory."""
+        """The study directory.
+
+        Raises:
+            StudyError: `optimize` was not called yet.
+        """
         if self._study is None:
             raise StudyError("the study has no folder yet; call `optimize` first")
         return self._study.directory.root

@@ -1,4 +1,4 @@
-"""Wrong arguments in the words of all other errors."""
+"""Errors of command-line arguments, in the form of all other errors."""
 
 from __future__ import annotations
 

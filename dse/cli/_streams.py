@@ -1,4 +1,4 @@
-"""Standard streams, closed or of any encoding: signs that it lacks are written in others."""
+"""Standard streams that are closed, or whose encoding lacks characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published and own measurements: files of kernel and collective times as checked arrays.
+"""Measured times of kernels and collectives, read from files as checked arrays.
 
 Tables (CSV, Parquet, JSON lines) and the text that nccl-tests prints become samples in SI units.
 Columns are recognised by usual names or named by :class:`ColumnOptions`. A file that could mislead

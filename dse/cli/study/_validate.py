@@ -23,7 +23,10 @@ def validate_command(
     trainer: Annotated[
         str | None,
         typer.Option(
-            "--trainer", metavar="NAME", help="What trains: reference or torchrec for DLRMs."
+            "--trainer",
+            metavar="NAME",
+            help="What trains: reference (the default) or torchrec for recommendation models, "
+            "pytorch for transformers.",
         ),
     ] = None,
     device: Annotated[

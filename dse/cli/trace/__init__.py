@@ -12,9 +12,16 @@ from dse.cli.trace._whatif import whatif_command
 __all__ = ["app"]
 
 app = command_group(
-    "Look into captured traces and simulate them.",
+    "Capture traces, read them, and simulate a step as it is or under changes.",
     "dse trace capture --out capture -- torchrun --nproc-per-node 2 train.py",
     "dse trace info capture",
+)
+add_command(
+    app,
+    "capture",
+    capture_command,
+    "dse trace capture --out capture -- torchrun --nproc-per-node 2 train.py",
+    context_settings=COMMAND_LINE,
 )
 add_command(app, "info", info_command, "dse trace info capture", "dse trace info r0.json.gz")
 add_command(
@@ -28,10 +35,3 @@ add_command(
     "dse trace whatif capture -O network=2x -O precision=bf16",
 )
 add_command(app, "overheads", overheads_command, "dse trace overheads capture --out host.yaml")
-add_command(
-    app,
-    "capture",
-    capture_command,
-    "dse trace capture --out capture -- torchrun --nproc-per-node 2 train.py",
-    context_settings=COMMAND_LINE,
-)

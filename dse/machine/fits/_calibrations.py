@@ -243,6 +243,13 @@ def log_spread(predicted: NDArray[np.float64], measured: NDArray[np.float64]) ->
     The root mean square of few residuals is itself uncertain. It is widened to the standard
     deviation of a Student t prediction, `s² (n + 1) / (n − 2)`, never below what repeated timing
     differs by, and with very few residuals never below an unfitted model's.
+
+    Args:
+        predicted: Times in seconds, shape ``(points,)``.
+        measured: Times of the same points.
+
+    Raises:
+        CalibrationError: There are no points.
     """
     residuals = np.log(measured / predicted)
     count = len(residuals)

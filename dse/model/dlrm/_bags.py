@@ -1,4 +1,4 @@
-"""Bags that several samples share: pooled vectors are copied to all samples that they are of.
+"""Bags that several samples share: pooled vectors are copied to all of these samples.
 
 With a variable batch per feature (TorchRec's VBE) a feature has fewer, or more, bags than samples.
 Lookups and exchanges are those of bags. What arrives is brought to the samples' order by gathering

@@ -1,4 +1,4 @@
-"""Side of `dse trace capture` that runs in the command's processes: request, agent and report."""
+"""Agent of `dse trace capture` in the processes of a command: its request and its report."""
 
 from __future__ import annotations
 

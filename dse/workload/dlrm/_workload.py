@@ -126,7 +126,11 @@ class DlrmWorkload(ModelWorkload):
         networks: Sequence[NetworkSpec] = (),
         host_profile: HostProfile | None = None,
     ) -> DlrmJob:
-        """Returns the job, its plan still open; see :meth:`Workload.job`."""
+        """Returns the job, its plan still open; see :meth:`Workload.job`.
+
+        Raises:
+            ConfigError: No program trains recommendation models in this precision.
+        """
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         if precision.is_low:
@@ -261,7 +265,11 @@ class DlrmWorkload(ModelWorkload):
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
     ) -> tuple[Parameter, ...]:
-        """Returns one parameter for each table; see :meth:`Workload.placement_parameters`."""
+        """Returns one parameter for each table; see :meth:`Workload.placement_parameters`.
+
+        Raises:
+            ConfigError: There are constraints, kernels, or several sets of sharding types.
+        """
         sets = choices["sharding_types"]
         if wrong := [name for name in ("compute_kernels", "table_constraints") if name in choices]:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What commands share that write a model: options, and how they end."""
+"""Options of the commands that write a model, and how these commands end."""
 
 from __future__ import annotations
 

@@ -115,7 +115,16 @@ class OperatorFinder:
     def find(
         self, schema: str, inputs: Sequence[Recorded], outputs: Sequence[Recorded]
     ) -> Callee | str:
-        """Returns what to call, or why nothing can be called."""
+        """Returns what to call, or why nothing can be called.
+
+        Args:
+            schema: Recorded signature of the operator.
+            inputs: Its recorded arguments.
+            outputs: Its recorded results.
+
+        Raises:
+            ConfigError: The builder that a user registered for the operator failed.
+        """
         name = base_name(schema)
         call = OperatorCall(name, schema, tuple(inputs), tuple(outputs), self._device)
         builder, kind = builder_of(name), "registered"

@@ -269,7 +269,11 @@ class ScheduleChange(Change):
         return f"schedule {', '.join(self.schedule)} by {self.priority}"
 
     def apply(self, editor: StepEditor) -> None:
-        """Reorders."""
+        """Reorders.
+
+        Raises:
+            ConfigError: No stream with work fits.
+        """
         works = (*COMPUTING, TaskRole.COLLECTIVE)
         tasks = editor.select(Selector(stream=tuple(self.schedule), role=works))
         if not tasks:

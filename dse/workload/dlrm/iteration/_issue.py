@@ -1,4 +1,4 @@
-"""Issues the tasks of an iteration: a launch by the host, then work on a stream.
+"""Issuing the tasks of an iteration: a launch by the host, then work on a stream.
 
 What tasks last is filled in afterwards: a graph is made once for all problems of its shape.
 """
