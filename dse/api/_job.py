@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint
+from dse.api._inputs import overrides_with
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
 
-    from dse.api._inputs import AnyPlan, AnyPlatform, AnyWorkload
+    from dse.api._inputs import AnyHostProfile, AnyPlan, AnyPlatform, AnyWorkload
     from dse.explanation import Explanation
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.sharding import TableConstraints
     from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
@@ -41,7 +41,8 @@ class Job:
         precision: Arithmetic of the dense part; the model's own if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         price_basis: Which list prices count, such as ``capacity_block``; those on demand if empty.
-        host_profile: Host overheads measured from traces, in place of the platform's.
+        host_profile: Host overheads measured from traces, or the path of a file of them, in place
+            of the platform's.
         parameters: Further parameters of this kind of workload, by the names of search spaces:
             ``tensor=8, pipeline=4`` for a transformer, ``launch="cuda_graphs"`` for a
             recommendation model.
@@ -69,14 +70,16 @@ class Job:
         precision: str = "",
         price_provider: str = "",
         price_basis: str = "",
-        host_profile: HostProfile | None = None,
+        host_profile: AnyHostProfile | None = None,
         **parameters: ParameterValue,
     ) -> None:
-        from dse.machine.platforms import load_platform
+        from dse.machine.platforms import load_platform, override_platform
         from dse.workload import load_workload
 
         self.workload: Workload = load_workload(workload)
         self.platform: Platform = load_platform(platform)
+        measured = overrides_with((), host_profile)
+        self.platform, _ = override_platform(self.platform, measured)
         self._prices = {"basis": price_basis or "on_demand", "provider": price_provider}
         if not network and (price_provider or price_basis):
             network = self.platform.rented_network(world_size, **self._prices)
@@ -91,9 +94,7 @@ class Job:
         _check(chosen, self.workload)
         runs = self.workload.program_name(chosen)
         self.parameters = {**chosen, "program": runs} if runs else chosen
-        self._job: WorkloadJob = self.workload.job(
-            self.platform, self.parameters, host_profile=host_profile
-        )
+        self._job: WorkloadJob = self.workload.job(self.platform, self.parameters)
 
     @property
     def program(self) -> str:

@@ -116,7 +116,7 @@ def _run(
     """Searches a space in a folder whose lock is held; see :func:`run`."""
     former = former_header(directory, chosen)
     if former is not None and not chosen.overrides:
-        kept = [change.text for change in stored_overrides(former.inputs)]
+        kept = stored_overrides(former.inputs)
         inputs = read_inputs(space, kept) if kept else inputs
     header = _header(inputs, chosen, objective)
     if objective is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dse.machine.host._document import (
     HostProfileDocument,
+    host_profile_from_text,
     host_profile_text,
     load_host_profile,
     platform_host_block,
@@ -31,6 +32,7 @@ __all__ = [
     "OperatorFigures",
     "ProfileSource",
     "SharedFigures",
+    "host_profile_from_text",
     "host_profile_text",
     "load_host_profile",
     "platform_host_block",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dse.machine import HostSpec
@@ -138,17 +138,17 @@ class HostProfile:
         )
 
     def host_spec(self, base: HostSpec) -> HostSpec:
-        """Returns the shared figures as a platform's host.
+        """Returns the host of a machine with this profile.
 
         Args:
             base: Used where the profile has no figure.
         """
-        found = {
+        found: dict[str, Any] = {
             f"{name}_s": figure.mean_s
             for name in _OF_HOST
             if (figure := getattr(self.shared, name)) is not None
         }
-        return replace(base, **found)
+        return replace(base, profile=self, **found)
 
 
 _OF_HOST = (
