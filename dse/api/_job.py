@@ -36,8 +36,8 @@ class Job:
         program: Name of the training program; that of the kind of workload if it is left out, such
             as ``torchrec`` for recommendation models. No program reaches ``ideal``, a bound.
         link: Interconnect inside a node; the platform's default if empty.
-        network: Network between nodes; if empty, that of the instances where `price_provider` or
-            `price_basis` asks for some, else the platform's default.
+        network: Network between nodes; if empty, the platform's default where it can be rented,
+            or nothing can, else that of the cheapest instances.
         precision: Arithmetic of the dense part; the model's own if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         price_basis: Which list prices count, such as ``capacity_block``; those on demand if empty.
@@ -81,8 +81,6 @@ class Job:
         measured = overrides_with((), host_profile)
         self.platform, _ = override_platform(self.platform, measured)
         self._prices = {"basis": price_basis or "on_demand", "provider": price_provider}
-        if not network and (price_provider or price_basis):
-            network = self.platform.rented_network(world_size, **self._prices)
         chosen: dict[str, ParameterValue] = {
             "platform": self.platform.name,
             "world_size": world_size,
@@ -92,6 +90,7 @@ class Job:
         named = {"program": program, "link": link, "network": network, "precision": precision}
         chosen |= {name: value for name, value in named.items() if value}
         _check(chosen, self.workload)
+        chosen = self.workload.connected(self.platform, chosen, **self._prices)
         runs = self.workload.program_name(chosen)
         self.parameters = {**chosen, "program": runs} if runs else chosen
         self._job: WorkloadJob = self.workload.job(self.platform, self.parameters)

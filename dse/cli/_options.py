@@ -92,8 +92,8 @@ NetworkOption = Annotated[
     typer.Option(
         "--network",
         metavar="NAME",
-        help="Network between nodes; by default the platform's, or one of the instances that "
-        "prices are asked of.",
+        help="Network between nodes; by default the platform's own if it can be rented, else "
+        "that of the cheapest instances.",
         autocompletion=networks,
         rich_help_panel=MACHINE,
     ),
@@ -112,8 +112,7 @@ PriceProviderOption = Annotated[
     typer.Option(
         "--price-provider",
         metavar="NAME",
-        help="Only this provider's prices. Without --network, several nodes are connected as its "
-        "instances are.",
+        help="Only this provider's prices, and without --network its networks.",
         rich_help_panel=MACHINE,
     ),
 ]

@@ -349,6 +349,34 @@ class Workload(ABC):
             ConfigError: The job is impossible, or a value does not exist on the platform.
         """
 
+    def connected(
+        self,
+        platform: Platform | None,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        basis: str = "on_demand",
+        provider: str = "",
+    ) -> dict[str, ParameterValue]:
+        """Returns parameters with the network between nodes, where they name none.
+
+        A price is that of instances with their own network, so both come from one offer: the
+        platform's own network where it can be rented, or nothing can, else that of the cheapest
+        instances. Inside one domain there is none, and a captured step has its own.
+
+        Args:
+            platform: Where the job runs; None for the machine of a captured step.
+            parameters: One value of each parameter.
+            basis: Which list prices count.
+            provider: Provider to rent from; the cheapest if empty.
+        """
+        found = dict(parameters)
+        if platform is None or self.brings_machine:
+            return found
+        world_size = int(found["world_size"])
+        if platform.needs_network(world_size) and not named(found, "network"):
+            found["network"] = platform.rented_network(world_size, basis=basis, provider=provider)
+        return found
+
     def cluster(
         self,
         platform: Platform | None,

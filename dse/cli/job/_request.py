@@ -124,10 +124,6 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     given = dict(request.parameters)
     _check_options([*given, *(["plan"] if request.plan else [])], workload)
     basis = request.price_basis or "on_demand"
-    if "network" not in given and (request.price_basis or request.price_provider):
-        given["network"] = platform.rented_network(
-            request.world_size, basis=basis, provider=request.price_provider
-        )
     if program := workload.program_name(given):
         given["program"] = program
     parameters: dict[str, ParameterValue] = {
@@ -137,13 +133,14 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         **given,
     }
     _check_values(parameters, workload)
+    size, provider = request.world_size, request.price_provider
+    parameters = workload.connected(platform, parameters, basis=basis, provider=provider)
     job = workload.job(platform, parameters)
     host = f"platform {platform.name}"
     if (profile := platform.host.profile) is not None:
         host = f"measured, profile {profile.name} ({platform.document.host.profile})"
     # Every job of a model has a cluster; that of a captured step is not asked for here.
     network = job.cluster.network.name if job.cluster is not None else ""
-    size, provider = request.world_size, request.price_provider
     quote = platform.quote(size, network=network, basis=basis, provider=provider)
     reason = ""
     if platform.offers:

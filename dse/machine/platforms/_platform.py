@@ -223,7 +223,7 @@ class Platform:
     def rented_network(
         self, world_size: int, *, basis: str = "on_demand", provider: str = ""
     ) -> str:
-        """Returns the network between nodes to assume where prices matter and none is named.
+        """Returns the network between nodes to assume where none is named.
 
         It is the default one, unless offers have others only; then it is that of the cheapest.
 
