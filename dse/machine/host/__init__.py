@@ -15,6 +15,7 @@ from dse.machine.host._document import (
     write_host_profile,
 )
 from dse.machine.host._profile import (
+    HOST_FIGURES,
     Figure,
     HostProfile,
     LaunchFigures,
@@ -25,6 +26,7 @@ from dse.machine.host._profile import (
 )
 
 __all__ = [
+    "HOST_FIGURES",
     "Figure",
     "HostProfile",
     "HostProfileDocument",

@@ -22,8 +22,8 @@ from dse.config import (
     parse_document,
     read_source,
 )
-from dse.machine import HostSpec
 from dse.machine.host._profile import (
+    HOST_FIGURES,
     Figure,
     HostProfile,
     LaunchFigures,
@@ -204,8 +204,7 @@ def platform_host_block(profile: HostProfile) -> str:
 
     A comment names missing figures, most often the launch of a graph.
     """
-    names = [one.name.removesuffix("_s") for one in fields(HostSpec) if one.name != "profile"]
-    figures = {name: getattr(profile.shared, name) for name in names}
+    figures = {name: getattr(profile.shared, name) for name in HOST_FIGURES}
     devices = ", ".join(profile.source.devices) or "unknown devices"
     block: dict[str, object] = {
         name: _microseconds(figure.mean_s) for name, figure in figures.items() if figure

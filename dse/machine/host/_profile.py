@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dse.machine import HostSpec
 
+#: Figures of a host, as files name them: those of :class:`SharedFigures` that every platform has.
+HOST_FIGURES = (
+    "between_operators",
+    "before_launch",
+    "after_launch",
+    "launch",
+    "between_launches",
+    "graph_launch",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -145,17 +155,7 @@ class HostProfile:
         """
         found: dict[str, Any] = {
             f"{name}_s": figure.mean_s
-            for name in _OF_HOST
+            for name in HOST_FIGURES
             if (figure := getattr(self.shared, name)) is not None
         }
         return replace(base, profile=self, **found)
-
-
-_OF_HOST = (
-    "between_operators",
-    "before_launch",
-    "after_launch",
-    "launch",
-    "between_launches",
-    "graph_launch",
-)

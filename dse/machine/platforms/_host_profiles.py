@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dse.config import UnitKind, format_quantity, read_source
 from dse.errors import ConfigError
 from dse.machine import HostSpec
-from dse.machine.host import host_profile_from_text
+from dse.machine.host import HOST_FIGURES, host_profile_from_text
 from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 #: Dotted keys of a platform's file that lead to the profile.
 HOST_PROFILE = "host.profile"
-
-#: Figures of the host in a platform's file.
-HOST_FIGURES = tuple(
-    one.name.removesuffix("_s") for one in fields(HostSpec) if one.name != "profile"
-)
 
 
 @dataclass(frozen=True, slots=True)
