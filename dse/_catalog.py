@@ -51,20 +51,33 @@ def list_documents(kind: DocumentKind) -> tuple[Path, ...]:
     return tuple(sorted(builtin_folder(kind).glob("*.yaml")))
 
 
+def is_path(name_or_path: str) -> bool:
+    """Returns whether a text is a path: one with a separator or a YAML suffix."""
+    return name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path or "\\" in name_or_path
+
+
+def from_folder(name_or_path: str, folder: str) -> str:
+    """Returns a name as it is, and a path that a file names as one from the current folder.
+
+    Args:
+        name_or_path: As the file has it.
+        folder: Folder of the file.
+    """
+    # What needs no folder stays as it was written: `./h100_sxm` is no built-in name.
+    if folder in ("", ".") or not is_path(name_or_path):
+        return name_or_path
+    return str(Path(folder) / name_or_path)
+
+
 def find_document(kind: DocumentKind, name_or_path: str) -> Path:
     """Resolves a built-in name or a path to a file.
-
-    Text without a path separator or a YAML suffix is a built-in name, anything else a path.
 
     Raises:
         UnknownNameError: No built-in document has this name; the hint suggests similar ones.
         ConfigError: The path does not exist.
     """
     names = {path.stem: path for path in list_documents(kind)}
-    looks_like_path = (
-        name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path or "\\" in name_or_path
-    )
-    if not looks_like_path:
+    if not is_path(name_or_path):
         if name_or_path in names:
             return names[name_or_path]
         near = name_hint(kind, name_or_path, names)

@@ -84,3 +84,8 @@ def test_the_check_names_what_is_wrong(builtin_cpu, tmp_path):
         "cpu.yaml is not what its log gives",
         "cpu.json is not what its log gives",
     ]
+
+
+def test_the_shipped_platform_is_what_its_log_gives(builtin_cpu):
+    files = builtin_cpu.files_in(ROOT)
+    assert list(builtin_cpu.problems(files, builtin_cpu.version_of(files.log))) == []

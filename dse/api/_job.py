@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint
+from dse.api._inputs import overrides_with
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
 
-    from dse.api._inputs import AnyPlan, AnyPlatform, AnyWorkload
+    from dse.api._inputs import AnyHostProfile, AnyPlan, AnyPlatform, AnyWorkload
     from dse.explanation import Explanation
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.sharding import TableConstraints
     from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
@@ -36,12 +36,13 @@ class Job:
         program: Name of the training program; that of the kind of workload if it is left out, such
             as ``torchrec`` for recommendation models. No program reaches ``ideal``, a bound.
         link: Interconnect inside a node; the platform's default if empty.
-        network: Network between nodes; if empty, that of the instances where `price_provider` or
-            `price_basis` asks for some, else the platform's default.
+        network: Network between nodes; if empty, the platform's default where it can be rented,
+            or nothing can, else that of the cheapest instances.
         precision: Arithmetic of the dense part; the model's own if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         price_basis: Which list prices count, such as ``capacity_block``; those on demand if empty.
-        host_profile: Host overheads measured from traces, in place of the platform's.
+        host_profile: Host overheads measured from traces, or the path of a file of them, in place
+            of the platform's.
         parameters: Further parameters of this kind of workload, by the names of search spaces:
             ``tensor=8, pipeline=4`` for a transformer, ``launch="cuda_graphs"`` for a
             recommendation model.
@@ -69,17 +70,17 @@ class Job:
         precision: str = "",
         price_provider: str = "",
         price_basis: str = "",
-        host_profile: HostProfile | None = None,
+        host_profile: AnyHostProfile | None = None,
         **parameters: ParameterValue,
     ) -> None:
-        from dse.machine.platforms import load_platform
+        from dse.machine.platforms import load_platform, override_platform
         from dse.workload import load_workload
 
         self.workload: Workload = load_workload(workload)
         self.platform: Platform = load_platform(platform)
+        measured = overrides_with((), host_profile)
+        self.platform, _ = override_platform(self.platform, measured)
         self._prices = {"basis": price_basis or "on_demand", "provider": price_provider}
-        if not network and (price_provider or price_basis):
-            network = self.platform.rented_network(world_size, **self._prices)
         chosen: dict[str, ParameterValue] = {
             "platform": self.platform.name,
             "world_size": world_size,
@@ -89,11 +90,10 @@ class Job:
         named = {"program": program, "link": link, "network": network, "precision": precision}
         chosen |= {name: value for name, value in named.items() if value}
         _check(chosen, self.workload)
+        chosen = self.workload.connected(self.platform, chosen, **self._prices)
         runs = self.workload.program_name(chosen)
         self.parameters = {**chosen, "program": runs} if runs else chosen
-        self._job: WorkloadJob = self.workload.job(
-            self.platform, self.parameters, host_profile=host_profile
-        )
+        self._job: WorkloadJob = self.workload.job(self.platform, self.parameters)
 
     @property
     def program(self) -> str:

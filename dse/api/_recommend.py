@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse._suggest import hint
+from dse.api._inputs import overrides_with
 from dse.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dse.api._inputs import AnyWorkload
+    from dse.api._inputs import AnyHostProfile, AnyWorkload
     from dse.machine import Precision
     from dse.search.recommend import Recommendation
 
@@ -42,6 +43,7 @@ def recommend(
     confidence: float = 0.5,
     seed: int = 0,
     overrides: Sequence[str] = (),
+    host_profile: AnyHostProfile | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recommendation:
     """Finds the cheapest machines for a goal, or the fastest within a budget.
@@ -80,6 +82,8 @@ def recommend(
         confidence: Least probability to reach the goal.
         seed: Seed of planners that use randomness.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
+        host_profile: Host overheads measured from traces, or the path of a file of them, in place
+            of those of all platforms.
         progress: Called with the number of configurations that are judged, and of all.
 
     Raises:
@@ -118,7 +122,7 @@ def recommend(
         price_provider=price_provider,
         confidence=confidence,
         seed=seed,
-        overrides=tuple(overrides),
+        overrides=overrides_with(overrides, host_profile),
     )
     return search(trained, goal, options, progress=progress)
 

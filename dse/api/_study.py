@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dse._html import rows_html
 from dse._suggest import hint
+from dse.api._inputs import overrides_with
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from dse.api._inputs import AnySpace
+    from dse.api._inputs import AnyHostProfile, AnySpace
     from dse.search import (
         Decision,
         ObjectiveFunction,
@@ -198,6 +199,7 @@ def create_study(
     storage: str = "",
     study_name: str = "",
     overrides: Sequence[str] = (),
+    host_profile: AnyHostProfile | None = None,
     out: str | PathLike[str] | None = None,
 ) -> Study:
     """Returns a study that has not evaluated anything yet; call `optimize`.
@@ -215,6 +217,8 @@ def create_study(
         storage: URL of a database that several runs share; empty for none.
         study_name: Name of the study in the database; empty for the space's name.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
+        host_profile: Host overheads measured from traces, or the path of a file of them, in place
+            of those of all platforms.
         out: Study folder; a new one under `results/` by default.
 
     Raises:
@@ -234,6 +238,7 @@ def create_study(
         storage=storage,
         study_name=study_name,
         overrides=overrides,
+        host_profile=host_profile,
     )
     return Study(_space(space), options, objective=objective)
 
@@ -269,6 +274,7 @@ def run(
     study_name: str = "",
     debug: bool = False,
     overrides: Sequence[str] = (),
+    host_profile: AnyHostProfile | None = None,
     time_limit_s: float | None = None,
     progress: Progress | None = None,
 ) -> Study:
@@ -290,6 +296,8 @@ def run(
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
+        host_profile: Host overheads measured from traces, or the path of a file of them, in place
+            of those of all platforms.
         time_limit_s: Seconds of search after which no further round begins, except one that
             evaluates something if nothing is yet; None for no limit.
         progress: Called after every finished trial.
@@ -318,6 +326,7 @@ def run(
         study_name=study_name,
         debug=debug,
         overrides=overrides,
+        host_profile=host_profile,
         time_limit_s=time_limit_s,
     )
     chosen = _space(space)
@@ -379,7 +388,12 @@ def _space(space: AnySpace) -> SearchSpace | Mapping[str, object] | str:
 
 
 def _run_options(
-    *, sampler: str, out: str | PathLike[str] | None, overrides: Sequence[str], **settings: Any
+    *,
+    sampler: str,
+    out: str | PathLike[str] | None,
+    overrides: Sequence[str],
+    host_profile: AnyHostProfile | None,
+    **settings: Any,
 ) -> RunOptions:
     """Returns the options of a run, whose other settings are fields of :class:`RunOptions`."""
     from dse.search import RunOptions
@@ -391,6 +405,6 @@ def _run_options(
     return RunOptions(
         sampler=SamplerName(sampler) if sampler else None,
         out=None if out is None else Path(out),
-        overrides=tuple(overrides),
+        overrides=overrides_with(overrides, host_profile),
         **settings,
     )

@@ -14,6 +14,7 @@ from dse._files import write_atomically
 from dse._interrupts import defer_interrupts
 from dse.config import SCHEMA_VERSION, read_source
 from dse.errors import StudyError
+from dse.machine.host import HOST_FIGURES
 from dse.machine.platforms import (
     CalibrationFile,
     CalibrationSource,
@@ -153,10 +154,7 @@ def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
             }
         },
         "host": {
-            **{
-                field.name.removesuffix("_s"): _microseconds(getattr(host, field.name))
-                for field in fields(host)
-            },
+            **{name: _microseconds(getattr(host, f"{name}_s")) for name in HOST_FIGURES},
             **measured,
         },
         "calibrations": [{"file": name} for name in fitted],

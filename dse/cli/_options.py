@@ -92,8 +92,8 @@ NetworkOption = Annotated[
     typer.Option(
         "--network",
         metavar="NAME",
-        help="Network between nodes; by default the platform's, or one of the instances that "
-        "prices are asked of.",
+        help="Network between nodes; by default the platform's own if it can be rented, else "
+        "that of the cheapest instances.",
         autocompletion=networks,
         rich_help_panel=MACHINE,
     ),
@@ -112,8 +112,7 @@ PriceProviderOption = Annotated[
     typer.Option(
         "--price-provider",
         metavar="NAME",
-        help="Only this provider's prices. Without --network, several nodes are connected as its "
-        "instances are.",
+        help="Only this provider's prices, and without --network its networks.",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -247,6 +246,16 @@ SetOption = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
+HostProfileOption = Annotated[
+    str,
+    typer.Option(
+        "--host-profile",
+        metavar="FILE",
+        help="Host overheads from traces, written by `dse trace overheads --out`, in place of "
+        "the platforms'; short for --set host.profile=FILE.",
+        rich_help_panel=MACHINE,
+    ),
+]
 JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Workers.")]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")]
 TimelineOption = Annotated[
@@ -263,6 +272,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machine
 
 Member = TypeVar("Member", bound=StrEnum)
 Value = TypeVar("Value")
+
+
+def with_host_profile(changes: Sequence[str] | None, host_profile: str) -> tuple[str, ...]:
+    """Returns what `--set` and `--host-profile` change of the platforms."""
+    measured = (f"host.profile={host_profile}",) if host_profile else ()
+    return *(changes or ()), *measured
 
 
 def folder_of(text: str) -> Path:

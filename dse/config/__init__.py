@@ -7,6 +7,7 @@ from dse._catalog import (
     builtin_folder,
     display_path,
     find_document,
+    from_folder,
     list_documents,
     name_hint,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "exact_quantity",
     "find_document",
     "format_quantity",
+    "from_folder",
     "json_schema",
     "key_places",
     "list_documents",

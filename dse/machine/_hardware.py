@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.machine._precision import PeakRates, Precision
     from dse.machine.fits import CollectiveCalibration, KernelCalibration, NetworkCalibration
+    from dse.machine.host import HostProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,8 @@ class HostSpec:
         launch_s: T4, one launch call.
         between_launches_s: T5, between two launches inside one operator.
         graph_launch_s: One launch of a captured CUDA graph, which replaces all of the above.
+        profile: What was measured from traces, if anything; its figures over all operators are
+            those above.
     """
 
     between_operators_s: float
@@ -195,3 +198,4 @@ class HostSpec:
     launch_s: float
     between_launches_s: float
     graph_launch_s: float
+    profile: HostProfile | None = field(default=None, repr=False)

@@ -114,7 +114,7 @@ def _certified(found: Certificate) -> str:
         seen = f"{found.evaluated:,} of {plural(found.distinct, 'outcome')} evaluated"
     ruled_out = _ruled_out(found)
     if found.complete:
-        if found.proven_dominated and not found.proven_infeasible:
+        if found.proven_dominated and not (found.proven_infeasible or found.tied):
             ruled_out = ["the others proven dominated"]
         return f"front complete: {', '.join([seen, *ruled_out])}"
     missing = found.hypervolume_missing_at_most
@@ -130,10 +130,11 @@ def _certified(found: Certificate) -> str:
 def _ruled_out(found: Certificate) -> list[str]:
     """Returns how many outcomes need no evaluation, by the reason."""
     return [
-        f"{count:,} proven {how}"
+        f"{count:,} {how}"
         for count, how in (
-            (found.proven_dominated, "dominated"),
-            (found.proven_infeasible, "infeasible"),
+            (found.proven_dominated, "proven dominated"),
+            (found.tied, "tied with the front within 0.01 %"),
+            (found.proven_infeasible, "proven infeasible"),
         )
         if count
     ]

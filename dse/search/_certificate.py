@@ -13,7 +13,7 @@ class Certificate:
     """What a search has proven about its front.
 
     Attributes:
-        complete: Whether no outcome of the space can be added to the front.
+        complete: Whether no outcome of the space can be added to the front, but for ties.
         distinct: Distinct outcomes of the space; 0 where they were not enumerated.
         evaluated: Outcomes that were evaluated because they could have been on the front.
         proven_dominated: Outcomes that need no evaluation, since even their optimistic figures are
@@ -22,6 +22,8 @@ class Certificate:
         proven_infeasible: Outcomes that no plan makes feasible.
         hypervolume_missing_at_most: What the front can still gain, as a share of the hypervolume
             that it would have then; 0 where it is complete, NaN where it is not known.
+        tied: Outcomes that were not evaluated either, since their optimistic figures lead one
+            point of the front by less than 0.01 % at most.
     """
 
     complete: bool
@@ -30,3 +32,4 @@ class Certificate:
     proven_dominated: int
     proven_infeasible: int
     hypervolume_missing_at_most: Annotated[float, Field(allow_inf_nan=True)]
+    tied: int = 0

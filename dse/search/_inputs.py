@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dse.machine.platforms import Platform
+    from dse.machine.platforms import Override, Platform
     from dse.search._records import Fact, InputFile, StudyTrace
     from dse.workload import Workload
 
@@ -62,14 +62,15 @@ class StudyInputs:
 
 
 def read_inputs(
-    space: SearchSpace | Mapping[str, object] | str | Path, overrides: Sequence[str] = ()
+    space: SearchSpace | Mapping[str, object] | str | Path,
+    overrides: Sequence[str | Override] = (),
 ) -> StudyInputs:
     """Reads a search space and all that it names.
 
     Args:
         space: A search space (kept by its representation), a mapping with the content of a YAML
             (kept as its text), or the name or path of one.
-        overrides: `PATH=VALUE` texts; see :mod:`dse.machine.platforms`.
+        overrides: Changes of the platforms' figures; see :mod:`dse.machine.platforms`.
 
     Raises:
         ConfigError: A file is missing or wrong.
@@ -93,7 +94,10 @@ def read_inputs(
 
 
 def _model_inputs(
-    space: SearchSpace, reference: ModelReference, file: InputFile, overrides: Sequence[str]
+    space: SearchSpace,
+    reference: ModelReference,
+    file: InputFile,
+    overrides: Sequence[str | Override],
 ) -> StudyInputs:
     workload = load_workload(reference.model)
     _check_kind(workload, space, file)

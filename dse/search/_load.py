@@ -220,7 +220,7 @@ def _platform(file: InputFile, inputs: Sequence[InputFile]) -> Platform:
 def _space(file: InputFile, kind: str = "") -> SearchSpace:
     # The model's own file need not be there any more, so the study says which kind it is.
     document = parse_document(file.text, SpaceDocument, file=file.path, context={"kind": kind})
-    return document.to_space("")
+    return document.to_space(str(Path(file.path).parent))
 
 
 def _input(study: StudyResult, role: str, name: str = "") -> InputFile:

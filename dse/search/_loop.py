@@ -20,7 +20,7 @@ from dse.search.evaluate._judge import without_answer
 from dse.search.propose import make_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from dse.search._certificate import Certificate
     from dse.search._header import StudyHeader
@@ -137,15 +137,29 @@ class Loop:
             return True
         return False
 
-    def bound_until_interrupted(self, executor: Executor) -> bool:
-        """Bounds the plans of the front that have no bound; returns whether Ctrl-C came first."""
+    def bound_until_interrupted(
+        self, executor: Executor, named: Collection[int] = frozenset()
+    ) -> bool:
+        """Bounds the plans of the front that have no bound; returns whether Ctrl-C came first.
+
+        Args:
+            executor: Computes the bounds.
+            named: Numbers of the records that the answer names. Theirs are those of
+                :func:`dse.shard`, which take seconds; others get quick ones.
+        """
         if not self._evaluator.bounds_time:
             return False
         known = self._storage.bounds()
         wanted = [
-            Proposal(record.number, record.parameters, Effort.OWN_BOUND)
+            Proposal(
+                record.number,
+                record.parameters,
+                Effort.OWN_BOUND,
+                record.prediction.iteration_time_s if record.number in named else None,
+            )
             for record in mark_front(self.records(), self._objectives)
             if record.on_front and record.planner and record.parameters not in known
+            if record.prediction is not None
         ]
         bounds = {}
         try:

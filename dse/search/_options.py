@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from dse.machine.platforms import Override
     from dse.search._directory import StudyDirectory
     from dse.search._header import StorageNote
     from dse.search._records import StudyResult, TrialRecord
@@ -43,7 +44,7 @@ class RunOptions:
             may hold a password.
         study_name: Name of the study in the database; empty for the space's name.
         debug: Whether the first failed evaluation ends the run, with its traceback.
-        overrides: `PATH=VALUE` texts that change figures of platforms, see
+        overrides: Changes of the platforms' figures, as `PATH=VALUE` texts, see
             :mod:`dse.machine.platforms`; a resumed study keeps those that it was started with.
         time_limit_s: Seconds of search after which no further round begins; None for no limit. If
             nothing is evaluated by then, one round is: a few configurations that look best by what
@@ -63,7 +64,7 @@ class RunOptions:
     storage: str = field(default="", repr=False)
     study_name: str = ""
     debug: bool = False
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str | Override, ...] = ()
     time_limit_s: float | None = None
 
 

@@ -35,11 +35,14 @@ class Proposal:
         number: Position among all proposals and rejections of the study.
         parameters: Value of every outer parameter, in the space's order.
         effort: How thoroughly.
+        incumbent_s: Time of the best plan known, towards which a bound of its own is refined as
+            by :func:`dse.shard`; None for a quick bound.
     """
 
     number: int
     parameters: Params
     effort: Effort = Effort.QUICK
+    incumbent_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

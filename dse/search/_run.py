@@ -26,7 +26,7 @@ from dse.search._start import (
     resumed_header,
     study_folder,
 )
-from dse.search.analyse._decision import recommended_trial
+from dse.search.analyse._decision import named_trials, recommended_trial
 from dse.search.evaluate._objective import objective_context
 from dse.search.execute import (
     FailureWatch,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dse.search._options import Progress
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.evaluate._objective import ObjectiveFunction
+    from dse.search.execute import Executor
     from dse.search.space import SearchSpace
     from dse.search.storage import StudyStorage
 
@@ -116,7 +117,7 @@ def _run(
     """Searches a space in a folder whose lock is held; see :func:`run`."""
     former = former_header(directory, chosen)
     if former is not None and not chosen.overrides:
-        kept = [change.text for change in stored_overrides(former.inputs)]
+        kept = stored_overrides(former.inputs)
         inputs = read_inputs(space, kept) if kept else inputs
     header = _header(inputs, chosen, objective)
     if objective is not None:
@@ -169,15 +170,11 @@ def _run(
                 storage = open_things.enter_context(shared)
             failures = FailureWatch(debug=chosen.debug)
             loop = Loop(context, header, storage, progress, failures, chosen.time_limit_s)
-            interrupted = loop.run_until_interrupted(executor)
-            interrupted = interrupted or loop.polish_until_interrupted(executor)
-            interrupted = interrupted or loop.bound_until_interrupted(executor)
-            taken = recommended_trial(study_result(header, loop.records(), (), {}))
-            if taken is not None and not interrupted:
-                interrupted = loop.scale_until_interrupted(executor, taken)
-        # Workers have ended; few bounds are missing unless the run was interrupted.
-        with SerialExecutor(context) as here:
-            loop.bound_until_interrupted(here)
+            interrupted = loop.run_until_interrupted(executor) or _finished(loop, executor, header)
+        if not interrupted:
+            # Workers have ended; few bounds are missing, of what other sizes brought to the front.
+            with SerialExecutor(context) as here:
+                loop.bound_until_interrupted(here)
         marked = mark_front(loop.records(), header.objectives)
         bounds = storage.bounds()
     header = header.with_changes(trials=loop.total, certificate=loop.certificate())
@@ -188,6 +185,17 @@ def _run(
     return Study(
         result, directory, interrupted, loop.exhausted, header.storage, dropped=journal.dropped
     )
+
+
+def _finished(loop: Loop, executor: Executor, header: StudyHeader) -> bool:
+    """Improves, bounds and surrounds the front; returns whether Ctrl-C came first."""
+    if loop.polish_until_interrupted(executor):
+        return True
+    found = study_result(header, loop.records(), (), {})
+    if loop.bound_until_interrupted(executor, named_trials(found)):
+        return True
+    taken = recommended_trial(found)
+    return taken is not None and loop.scale_until_interrupted(executor, taken)
 
 
 def _header(

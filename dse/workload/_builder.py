@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
     from dse.machine.collectives import CollectiveOp
     from dse.machine.fits import Estimate
-    from dse.machine.host import HostProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,6 @@ class StepBuilder:
         precision: Arithmetic, for the names of resources.
         launch: Eager launches, or one captured graph.
         calls_per_op: Calls of the framework for one kernel.
-        host_profile: Host overheads measured from traces, if any.
     """
 
     def __init__(
@@ -62,12 +60,11 @@ class StepBuilder:
         *,
         launch: LaunchMode = LaunchMode.EAGER,
         calls_per_op: float = 1.0,
-        host_profile: HostProfile | None = None,
     ) -> None:
         self._cluster = cluster
         self._precision = precision
-        self._host_times = HostTimes(cluster.host, host_profile)
-        self._calls = 1.0 if host_profile is not None else calls_per_op
+        self._host_times = HostTimes(cluster.host)
+        self._calls = 1.0 if cluster.host.profile is not None else calls_per_op
         self._builder = GraphBuilder()
         self._streams = {
             name: self._builder.add_stream(0, name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import HostSpec
-    from dse.machine.host import Figure, HostProfile
+    from dse.machine.host import Figure
 
 #: Spread of assumed host overheads: their orders of magnitude differ by about a third.
 _ASSUMED_SPREAD = 0.30
@@ -73,14 +73,13 @@ class HostTimes:
     """Times of dispatches on one platform.
 
     Args:
-        host: The platform's host, with the profile's shared figures where there is a profile.
-        profile: What was measured from traces, if anything.
+        host: The platform's host.
     """
 
-    def __init__(self, host: HostSpec, profile: HostProfile | None = None) -> None:
+    def __init__(self, host: HostSpec) -> None:
         self._host = host
-        self._profile = profile
-        self._shared = profile.shared if profile else SharedFigures()
+        self._profile = host.profile
+        self._shared = host.profile.shared if host.profile else SharedFigures()
         self.dispatch = cache(self._dispatch)
 
     def step_spread(self, spread: NDArray[np.float64], dispatches: float) -> NDArray[np.float64]:

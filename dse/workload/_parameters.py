@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,16 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.config import MAX_COUNT, Count, Examples, OneOrMany, RankCount, StrictModel, WholeNumber
+from dse.config import (
+    MAX_COUNT,
+    Count,
+    Examples,
+    OneOrMany,
+    RankCount,
+    StrictModel,
+    WholeNumber,
+    from_folder,
+)
 from dse.machine import Precision
 from dse.machine.platforms import (
     DerivedPlatform,
@@ -129,6 +138,18 @@ class ParametersBlock(StrictModel):
             if isinstance(field.validation_alias, AliasChoices):
                 found |= {name for name in field.validation_alias.choices if isinstance(name, str)}
         return frozenset(found)
+
+    def in_folder(self, folder: str) -> Self:
+        """Returns them with the paths of platforms, which count from a folder, as from here.
+
+        Args:
+            folder: Folder of the file that has them.
+        """
+        platforms = [
+            from_folder(item, folder) if isinstance(item, str) else item.in_folder(folder)
+            for item in getattr(self, "platform", ())
+        ]
+        return self.model_copy(update={"platform": platforms}) if platforms else self
 
     def expand(self) -> tuple[Parameter, ...]:
         """Returns the choices in the order of this class's fields."""

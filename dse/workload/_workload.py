@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine import Cluster, LinkSpec, NetworkSpec
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import EmbeddingTable
     from dse.sharding import TableConstraints
@@ -336,7 +335,6 @@ class Workload(ABC):
         *,
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
     ) -> Job:
         """Returns the workload on a machine under one choice of parameters.
 
@@ -346,11 +344,38 @@ class Workload(ABC):
             parameters: One value of each parameter; others have their defaults.
             links: Interconnects that may be named in addition to the platform's own.
             networks: Networks that may be named in addition to the platform's own.
-            host_profile: Host overheads measured from traces, in place of the platform's.
 
         Raises:
             ConfigError: The job is impossible, or a value does not exist on the platform.
         """
+
+    def connected(
+        self,
+        platform: Platform | None,
+        parameters: Mapping[str, ParameterValue],
+        *,
+        basis: str = "on_demand",
+        provider: str = "",
+    ) -> dict[str, ParameterValue]:
+        """Returns parameters with the network between nodes, where they name none.
+
+        A price is that of instances with their own network, so both come from one offer: the
+        platform's own network where it can be rented, or nothing can, else that of the cheapest
+        instances. Inside one domain there is none, and a captured step has its own.
+
+        Args:
+            platform: Where the job runs; None for the machine of a captured step.
+            parameters: One value of each parameter.
+            basis: Which list prices count.
+            provider: Provider to rent from; the cheapest if empty.
+        """
+        found = dict(parameters)
+        if platform is None or self.brings_machine:
+            return found
+        world_size = int(found["world_size"])
+        if platform.needs_network(world_size) and not named(found, "network"):
+            found["network"] = platform.rented_network(world_size, basis=basis, provider=provider)
+        return found
 
     def cluster(
         self,
@@ -359,7 +384,6 @@ class Workload(ABC):
         *,
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
     ) -> Cluster:
         """Returns the ranks of a job with their link and network; arguments as :meth:`job`.
 
@@ -384,9 +408,7 @@ class Workload(ABC):
             cluster = replace(cluster, network=own.network)
             if cluster.world_size == 1:
                 cluster = replace(cluster, link=own.link)
-        if host_profile is None:
-            return cluster
-        return replace(cluster, host=host_profile.host_spec(cluster.host))
+        return cluster
 
     def placement_parameters(
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]

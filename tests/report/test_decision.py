@@ -52,6 +52,7 @@ def test_figures_of_an_entry():
     ("certificate", "words"),
     [
         (PROVEN, ("front complete", "312 of 10,388", "10,000", "76")),
+        (replace(PROVEN, tied=23), ("10,000 proven dominated", "23 tied with the front")),
         (
             replace(PROVEN, complete=False, hypervolume_missing_at_most=0.021),
             ("2.1 %", "--resume"),

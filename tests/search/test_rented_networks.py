@@ -7,6 +7,8 @@ import pytest
 import dse
 from dse.machine.platforms import load_platform
 from dse.search import TrialStatus, read_inputs
+from tests.cli.running import answer
+from tests.cli.running import dse as run_dse
 
 SPACE = """\
 schema_version: 1
@@ -60,15 +62,24 @@ def test_the_default_follows_the_prices(tmp_path, pricing, platform, network, re
     assert one.prediction.network == ""
 
 
-def test_prices_that_nobody_asks_for_choose_no_network(tmp_path):
+def test_every_command_connects_nodes_alike(tmp_path):
+    # Nobody rents out this machine with its own network, InfiniBand.
     text = SPACE.replace("h100_sxm, a100_sxm_80", "b200_sxm")
-    found = answers(tmp_path, text, world_size=16)
-    default = load_platform("b200_sxm").networks[0].name
-    assert found.prediction.network == default
-    assert found.prediction.price_usd_per_hour is None
-    priced = answers(tmp_path, text.replace("search:", COST), world_size=16)
-    assert priced.prediction.network in load_platform("b200_sxm").rented_networks(16)
-    assert priced.prediction.price_usd_per_hour > 0
+    found = answers(tmp_path, text, world_size=16).prediction
+    quote = load_platform("b200_sxm").quote(16, network=None)
+    assert found.network in quote.offer.networks
+    assert (found.price_usd_per_hour, found.rented) == (quote.usd_per_hour, quote.text)
+    assert answers(tmp_path, text.replace("search:", COST), world_size=16).prediction == found
+    job = {"world_size": 16, "global_batch_size": 16384, "program": "ideal"}
+    predicted = dse.Job("dlrm_tiny", "b200_sxm", **job).predict()
+    assert (predicted.network, predicted.rented) == (found.network, found.rented)
+    words = ("--platform", "b200_sxm", "--world-size", 16, "--global-batch-size", 16384)
+    for command in ("predict", "shard"):
+        shown = answer(command, "dlrm_tiny", *words, "--program", "ideal")
+        assert (shown["network"], shown["rented"]) == (found.network, found.rented)
+        printed = run_dse(command, "dlrm_tiny", *words, "--program", "ideal").stdout
+        assert found.network in printed
+        assert found.rented in " ".join(printed.split())
 
 
 def test_a_network_that_is_not_rented_is_rejected_with_what_is(tmp_path):

@@ -110,7 +110,7 @@ def test_it_may_bring_a_metric_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(dse_mlp.MlpJob, "metrics", lambda _, time_s: ((own.name, 24 / time_s),))
     assert answer("predict", *JOB)["layers_per_s"] > 0
     space = (EXAMPLE / "space.yaml").read_text()
-    space = space.replace("examples/plugin_workload/model.yaml", str(MODEL))
+    space = space.replace("model.yaml", str(MODEL))
     (tmp_path / "space.yaml").write_text(space.replace("throughput_samples_per_s", own.name))
     command("run", tmp_path / "space.yaml", "--trials", 4, "--out", tmp_path / "study")
     study = load_study(tmp_path / "study").result

@@ -11,6 +11,7 @@ import typer
 from dse.cli._options import (
     DLRM,
     BatchOption,
+    HostProfileOption,
     HotRowsOption,
     KernelsOption,
     LaunchOption,
@@ -209,15 +210,9 @@ JOB_OPTIONS: dict[str, Any] = {
     "hot_rows": HotRowsOption,
     "table_data_type": TableTypeOption,
     "compute_kernels": KernelsOption,
-    "host_profile": Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Host overheads from traces, written by `dse trace overheads --out`.",
-        ),
-    ],
     **TRANSFORMER_OPTIONS,
     "overrides": SetOption,
+    "host_profile": HostProfileOption,
     "price_basis": PriceBasisOption,
     "price_provider": PriceProviderOption,
 }

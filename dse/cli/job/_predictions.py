@@ -96,7 +96,7 @@ class Predicted:
             "world_size": request.world_size,
             "global_batch_size": request.global_batch_size,
             **program_fields(opened.program),
-            "host_overheads": request.host_profile or opened.platform.name,
+            "host_overheads": opened.platform.document.host.profile or opened.platform.name,
             "collectives": measured_by(self._link) if request.world_size > 1 else None,
             **change_fields(opened.changes),
             **self.job.document(),

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 @describes_job(
-    without=(
-        *("model", "world_size", "plan", "hot_rows", "compute_kernels", "host_profile"),
-        *TRANSFORMER_OPTIONS,
-    )
+    without=("model", "world_size", "plan", "hot_rows", "compute_kernels", *TRANSFORMER_OPTIONS)
 )
 def rank_command(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.")],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.cli._options import with_host_profile
 from dse.cli.job._options import JOB_OPTIONS
 from dse.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Request:
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
-        host_profile: File of host overheads; the platform's if empty.
+        host_profile: File of host overheads, in place of the platform's.
         price_basis: Which list prices count; those on demand if empty.
         price_provider: Provider to rent from; the cheapest if empty.
         overrides: Changes of the platform's figures, as `PATH=VALUE`.
@@ -107,27 +107,23 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         ConfigError: A file or a value is wrong, an option is not for this kind of workload, or the
             job is impossible.
     """
-    from dse.machine.host import load_host_profile
     from dse.machine.platforms import load_platform, override_platforms
     from dse.workload import load_workload
 
     workload, platform = load_workload(request.model), load_platform(request.platform)
     changes: tuple[ChangedFigure, ...] = ()
-    if request.overrides:
+    overrides = with_host_profile(request.overrides, request.host_profile)
+    if overrides:
         named = {platform.name: platform}
         if beside is not None:
             other = load_platform(beside.platform)
             named.setdefault(other.name, other)
-        changed, figures = override_platforms(named, request.overrides)
+        changed, figures = override_platforms(named, overrides)
         changes = tuple(figure for figure in figures if figure.platform == platform.name)
         platform = changed[platform.name]
     given = dict(request.parameters)
     _check_options([*given, *(["plan"] if request.plan else [])], workload)
     basis = request.price_basis or "on_demand"
-    if "network" not in given and (request.price_basis or request.price_provider):
-        given["network"] = platform.rented_network(
-            request.world_size, basis=basis, provider=request.price_provider
-        )
     if program := workload.program_name(given):
         given["program"] = program
     parameters: dict[str, ParameterValue] = {
@@ -137,14 +133,14 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         **given,
     }
     _check_values(parameters, workload)
-    profile = load_host_profile(Path(request.host_profile)) if request.host_profile else None
-    job = workload.job(platform, parameters, host_profile=profile)
+    size, provider = request.world_size, request.price_provider
+    parameters = workload.connected(platform, parameters, basis=basis, provider=provider)
+    job = workload.job(platform, parameters)
     host = f"platform {platform.name}"
-    if profile is not None:
-        host = f"measured, profile {profile.name} ({request.host_profile})"
+    if (profile := platform.host.profile) is not None:
+        host = f"measured, profile {profile.name} ({platform.document.host.profile})"
     # Every job of a model has a cluster; that of a captured step is not asked for here.
     network = job.cluster.network.name if job.cluster is not None else ""
-    size, provider = request.world_size, request.price_provider
     quote = platform.quote(size, network=network, basis=basis, provider=provider)
     reason = ""
     if platform.offers:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dse.sharding import TableConstraints
 
 
-@describes_job(without=("plan", "host_profile", *TRANSFORMER_OPTIONS))
+@describes_job(without=("plan", *TRANSFORMER_OPTIONS))
 def shard_command(
     request: Request,
     out: Annotated[

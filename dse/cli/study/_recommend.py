@@ -12,6 +12,7 @@ from dse.cli._complete import platforms as platform_names
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     ForceOption,
+    HostProfileOption,
     JsonOption,
     KernelsOption,
     LaunchOption,
@@ -32,6 +33,7 @@ from dse.cli._options import (
     new_file,
     quantity,
     whole_numbers,
+    with_host_profile,
 )
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ def recommend_command(
     link: LinkOption = "",
     network: NetworkOption = "",
     changes: SetOption = None,
+    host_profile: HostProfileOption = "",
     seed: SeedOption = 0,
     export: Annotated[
         Path | None,
@@ -169,7 +172,7 @@ def recommend_command(
             price_provider=provider,
             confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
             seed=seed,
-            overrides=tuple(changes or ()),
+            overrides=with_host_profile(changes, host_profile),
             progress=display,
         )
     written = export if found.answer is not None else None

@@ -10,7 +10,14 @@ import typer
 
 from dse.cli._complete import spaces
 from dse.cli._exit import ExitCode
-from dse.cli._options import JobsOption, JsonOption, SetOption, folder_of
+from dse.cli._options import (
+    HostProfileOption,
+    JobsOption,
+    JsonOption,
+    SetOption,
+    folder_of,
+    with_host_profile,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +108,7 @@ def run_command(
         ),
     ] = "",
     changes: SetOption = None,
+    host_profile: HostProfileOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Search a space for the best configurations and write a study folder with a report."""
@@ -129,7 +137,7 @@ def run_command(
         storage=storage,
         study_name=study_name,
         debug=bool(ctx.find_root().params.get("debug")),
-        overrides=tuple(changes or ()),
+        overrides=with_host_profile(changes, host_profile),
     )
     messages = Console(stderr=True)
     # Standard output is for the result; Ray would print there which of its workers died.

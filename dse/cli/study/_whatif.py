@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dse.cli._exit import ExitCode
-from dse.cli._options import JobsOption, JsonOption, SetOption, StudyArgument, folder_of
+from dse.cli._options import (
+    HostProfileOption,
+    JobsOption,
+    JsonOption,
+    SetOption,
+    StudyArgument,
+    folder_of,
+    with_host_profile,
+)
 
 if TYPE_CHECKING:
     from dse._terminal import Console
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
 def whatif_command(
     study_dir: StudyArgument,
     changes: SetOption = None,
+    host_profile: HostProfileOption = "",
     top: Annotated[
         int, typer.Option("--top", metavar="N", min=1, help="Rows of the front that are printed.")
     ] = 15,
@@ -51,13 +60,16 @@ def whatif_command(
     from dse.report.terminal.studies import print_revision
     from dse.search import load_study, revise_study, write_revision
 
-    if not changes:
+    overrides = with_host_profile(changes, host_profile)
+    if not overrides:
         raise ConfigError(
             "nothing to change: give --set PATH=VALUE, such as --set link.bandwidth=+20%"
         )
     study = load_study(study_dir)
     with progress("scoring again", quiet=as_json) as display:
-        revision = revise_study(study.result, changes, replan=replan, jobs=jobs, progress=display)
+        revision = revise_study(
+            study.result, overrides, replan=replan, jobs=jobs, progress=display
+        )
     report = None
     if out is not None:
         with progress("writing", quiet=as_json) as display:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dse.machine.host._document import (
     HostProfileDocument,
+    host_profile_from_text,
     host_profile_text,
     load_host_profile,
     platform_host_block,
     write_host_profile,
 )
 from dse.machine.host._profile import (
+    HOST_FIGURES,
     Figure,
     HostProfile,
     LaunchFigures,
@@ -24,6 +26,7 @@ from dse.machine.host._profile import (
 )
 
 __all__ = [
+    "HOST_FIGURES",
     "Figure",
     "HostProfile",
     "HostProfileDocument",
@@ -31,6 +34,7 @@ __all__ = [
     "OperatorFigures",
     "ProfileSource",
     "SharedFigures",
+    "host_profile_from_text",
     "host_profile_text",
     "load_host_profile",
     "platform_host_block",

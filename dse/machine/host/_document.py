@@ -19,10 +19,11 @@ from dse.config import (
     Seconds,
     StrictModel,
     WholeNumber,
-    load_document,
+    parse_document,
+    read_source,
 )
-from dse.machine import HostSpec
 from dse.machine.host._profile import (
+    HOST_FIGURES,
     Figure,
     HostProfile,
     LaunchFigures,
@@ -129,7 +130,17 @@ def load_host_profile(path: str | Path) -> HostProfile:
     Raises:
         ConfigError: The file is missing or invalid; every problem is listed with its location.
     """
-    document = load_document(path, HostProfileDocument)
+    return host_profile_from_text(read_source(path).text, str(path))
+
+
+def host_profile_from_text(text: str, file: str) -> HostProfile:
+    """Returns the profile of a file's text; see :func:`load_host_profile`.
+
+    Args:
+        text: The text.
+        file: The file, for messages.
+    """
+    document = parse_document(text, HostProfileDocument, file=file)
     source = document.source
     shared = {f.name: _figure(getattr(document.shared, f.name)) for f in fields(SharedFigures)}
     return HostProfile(
@@ -193,8 +204,7 @@ def platform_host_block(profile: HostProfile) -> str:
 
     A comment names missing figures, most often the launch of a graph.
     """
-    names = [field.name.removesuffix("_s") for field in fields(HostSpec)]
-    figures = {name: getattr(profile.shared, name) for name in names}
+    figures = {name: getattr(profile.shared, name) for name in HOST_FIGURES}
     devices = ", ".join(profile.source.devices) or "unknown devices"
     block: dict[str, object] = {
         name: _microseconds(figure.mean_s) for name, figure in figures.items() if figure

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dse.machine import HostSpec
+
+#: Figures of a host, as files name them: those of :class:`SharedFigures` that every platform has.
+HOST_FIGURES = (
+    "between_operators",
+    "before_launch",
+    "after_launch",
+    "launch",
+    "between_launches",
+    "graph_launch",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +148,14 @@ class HostProfile:
         )
 
     def host_spec(self, base: HostSpec) -> HostSpec:
-        """Returns the shared figures as a platform's host.
+        """Returns the host of a machine with this profile.
 
         Args:
             base: Used where the profile has no figure.
         """
-        found = {
+        found: dict[str, Any] = {
             f"{name}_s": figure.mean_s
-            for name in _OF_HOST
+            for name in HOST_FIGURES
             if (figure := getattr(self.shared, name)) is not None
         }
-        return replace(base, **found)
-
-
-_OF_HOST = (
-    "between_operators",
-    "before_launch",
-    "after_launch",
-    "launch",
-    "between_launches",
-    "graph_launch",
-)
+        return replace(base, profile=self, **found)

@@ -34,6 +34,7 @@ from dse.machine.platforms._moved_calibrations import transferred_curves
 from dse.machine.platforms._override import (
     ChangedFigure,
     Override,
+    host_profile_override,
     override_platform,
     override_platforms,
     parse_override,
@@ -59,6 +60,7 @@ __all__ = [
     "by_formulas",
     "derive_platform",
     "fitted_families",
+    "host_profile_override",
     "list_platforms",
     "load_platform",
     "may_be_same_device",

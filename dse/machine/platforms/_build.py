@@ -9,13 +9,13 @@ from dse.config import UnitKind, format_quantity
 from dse.machine import (
     DeviceSpec,
     HostLinkSpec,
-    HostSpec,
     LinkSpec,
     NetworkSpec,
     Offer,
     PeakRates,
 )
 from dse.machine.platforms._calibrations import collective_facts, kernel_facts, network_facts
+from dse.machine.platforms._host_profiles import plain_host
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import ANY_NETWORK
@@ -91,14 +91,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         networks=tuple(
             sorted(networks, key=lambda network: network.name != document.default_network)
         ),
-        host=HostSpec(
-            between_operators_s=document.host.between_operators,
-            before_launch_s=document.host.before_launch,
-            after_launch_s=document.host.after_launch,
-            launch_s=document.host.launch,
-            between_launches_s=document.host.between_launches,
-            graph_launch_s=document.host.graph_launch,
-        ),
+        host=plain_host(document.host),
         offers=tuple(_offer(block) for block in document.offers),
         facts=(
             *_facts(document),
@@ -185,8 +178,8 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
     for prefix, block in blocks:
         for name in type(block).model_fields:
             value = getattr(block, name)
-            # The version of the library is no figure: facts of the curves name it.
-            if name in ("origin", "source", "as_of", "nccl") or value is None:
+            # Neither the version of the library nor a profile is a figure: other facts name it.
+            if name in ("origin", "source", "as_of", "nccl", "profile") or value is None:
                 continue
             yield PlatformFact(
                 f"{prefix}.{name}",

@@ -24,6 +24,7 @@ from dse.config import (
     StrictModel,
     builtin_folder,
     check_data,
+    from_folder,
     list_documents,
     override,
     parse_plain,
@@ -40,6 +41,11 @@ from dse.machine.platforms._hardware_schema import (
     NodeBlock,
     PodBlock,
 )
+from dse.machine.platforms._host_profiles import (
+    HOST_PROFILE,
+    kept_host_profile,
+    read_host_profile,
+)
 from dse.machine.platforms._override import rebuilt, spelled_out
 from dse.machine.platforms._own_schema import Own
 from dse.machine.platforms._prices import given_price
@@ -47,9 +53,13 @@ from dse.machine.platforms._provenance import PlatformFact
 from dse.machine.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine.platforms._platform import Platform
+    from dse.machine.platforms._provenance import CalibrationSource
+
+#: Keys of a mapping that lead to a host profile.
+_PROFILE = tuple(HOST_PROFILE.split("."))
 
 #: Origin of figures that a mapping gave.
 GIVEN = "given"
@@ -92,7 +102,8 @@ class DerivedPlatform:
 
 #: Name or file of a platform.
 PlatformName = Annotated[
-    Name, Examples(lambda: [path.stem for path in list_documents(DocumentKind.PLATFORM)])
+    Annotated[str, Field(min_length=1, max_length=4000)],
+    Examples(lambda: [path.stem for path in list_documents(DocumentKind.PLATFORM)]),
 ]
 
 
@@ -138,6 +149,15 @@ class DerivedPlatformBlock(StrictModel):
     def __str__(self) -> str:
         """Returns the name of the platform."""
         return self.to_derived().name
+
+    def in_folder(self, folder: str) -> DerivedPlatformBlock:
+        """Returns it with paths from the current folder, where they count from another one."""
+        changes: dict[str, object] = {"base": from_folder(self.base, folder)}
+        host = self.host
+        if host is not None and host.profile is not None:
+            path = str(PurePath(folder) / host.profile)
+            changes["host"] = host.model_copy(update={"profile": path})
+        return self.model_copy(update=changes)
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -192,6 +212,8 @@ def derive_platform(
     base: Platform,
     given_in: str,
     places: Mapping[tuple[int | str, ...], str] | None = None,
+    *,
+    kept: Sequence[CalibrationSource] | None = None,
 ) -> Platform:
     """Returns a platform with what differs from another one.
 
@@ -203,6 +225,7 @@ def derive_platform(
         base: The other platform.
         given_in: Where it was given: the source of its figures.
         places: Place of each key of the mapping, for messages; `given_in` if left out.
+        kept: Texts that a study keeps; no file is read in their place.
 
     Raises:
         UnknownNameError: The other platform has no such field, link or network.
@@ -234,7 +257,13 @@ def derive_platform(
             offer_fact(price), readable_quantity(derived.price), GIVEN, instead, ""
         )
     document = check_data(data, PlatformDocument, file=known[()])
-    return rebuilt(base, document, tuple(facts.values()))
+    profile = None
+    if name := next((value for keys, value in derived.changes if keys == _PROFILE), None):
+        if kept is None:
+            profile = read_host_profile(name)
+        else:
+            profile = kept_host_profile(name, kept, known[()])
+    return rebuilt(base, document, tuple(facts.values()), profile)
 
 
 def _changed(

@@ -288,6 +288,8 @@ class HostBlock(SourcedBlock):
         launch: T4, one launch call.
         between_launches: T5, between two launches inside one operator.
         graph_launch: One launch of a captured CUDA graph, which replaces all of the above.
+        profile: File of a host profile, whose figures count before these; of a platform's file in
+            its folder or below.
     """
 
     between_operators: Seconds
@@ -296,3 +298,4 @@ class HostBlock(SourcedBlock):
     launch: Seconds
     between_launches: Seconds
     graph_launch: Seconds
+    profile: Annotated[str, Field(min_length=1, max_length=4000)] | None = None

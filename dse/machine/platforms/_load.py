@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+import re
 from typing import TYPE_CHECKING
 
 from dse.config import (
@@ -18,8 +20,13 @@ from dse.errors import ConfigError
 from dse.machine.platforms._build import built_platform
 from dse.machine.platforms._calibrations import check_versions, use_calibrations
 from dse.machine.platforms._derive import DerivedPlatformBlock, derive_platform
+from dse.machine.platforms._host_profiles import (
+    kept_host_profile,
+    read_host_profile,
+    with_host_profile,
+)
 from dse.machine.platforms._platform import Platform
-from dse.machine.platforms._schema import PlatformDocument
+from dse.machine.platforms._schema import FILE_BELOW, PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +82,7 @@ def platform_from_text(
         if derived.base not in bases:
             raise ConfigError(f"{file}: {derived.name}: platform `{derived.base}` is missing")
         base = platform_from_text(bases[derived.base], derived.base, calibrations)
-        return derive_platform(derived, base, file)
+        return derive_platform(derived, base, file, kept=calibrations)
     return _platform(parse_document(text, PlatformDocument, file=file), "", calibrations, file)
 
 
@@ -96,4 +103,15 @@ def _platform(
     used = use_calibrations(document.calibrations, path, kept, shown or path)
     platform = built_platform(document, used)
     check_versions(platform.links)
-    return platform
+    profile = document.host.profile
+    if profile is None:
+        return platform
+    if not path:
+        return with_host_profile(platform, kept_host_profile(profile, kept, shown))
+    if re.fullmatch(FILE_BELOW, profile) is None:
+        raise ConfigError(
+            f"{path}: host.profile: expected a file in the platform's folder or below, found "
+            f"`{profile}`"
+        )
+    folder = str(Path(path).parent)
+    return with_host_profile(platform, read_host_profile(profile, folder=folder))

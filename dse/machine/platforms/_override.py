@@ -6,7 +6,7 @@ A path names a field as the YAML of a platform does; a name in front selects a p
     [platform.][NAME.]device.memory.bandwidth   `device.` and `node.` may be left out
     [platform.][NAME.]device.peak[.PRECISION]
     [platform.][NAME.]links[.LINK].bandwidth    also `link`, `networks`, `network`
-    [platform.][NAME.]host.launch
+    [platform.][NAME.]host.launch                 or host.profile, a file of measured figures
 
 For values, and for blocks of named entries, see :func:`dse.config.override`.
 """
@@ -23,9 +23,16 @@ from dse.config import (
     override,
 )
 from dse.errors import ConfigError, UnknownNameError
+from dse.machine.host import HostProfile, host_profile_text
 from dse.machine.platforms._build import built_platform
 from dse.machine.platforms._calibrations import check_versions, collective_facts
 from dse.machine.platforms._hardware_schema import DeviceBlock, NodeBlock
+from dse.machine.platforms._host_profiles import (
+    HOST_PROFILE,
+    check_host_figures,
+    read_host_profile,
+    with_host_profile,
+)
 from dse.machine.platforms._moved_calibrations import pinned_calibrations
 from dse.machine.platforms._prices import override_prices
 from dse.machine.platforms._provenance import PlatformFact
@@ -33,8 +40,10 @@ from dse.machine.platforms._schema import PlatformDocument
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from os import PathLike
 
     from dse.machine import LinkSpec
+    from dse.machine.platforms._host_profiles import UsedHostProfile
     from dse.machine.platforms._platform import Platform
 
 #: Shorter paths of fields that are often overridden.
@@ -66,12 +75,14 @@ class Override:
         platform: Name of the platform; empty for all.
         path: Dotted path of the field, short forms spelled out.
         value: New value, absolute or relative.
+        content: Text of the file that the value names; empty for a figure.
     """
 
     text: str
     platform: str
     path: str
     value: str
+    content: str = ""
 
     @property
     def of_price(self) -> bool:
@@ -106,7 +117,7 @@ def parse_override(text: str, platforms: Mapping[str, str]) -> Override:
         platforms: From each name that may be written to the name of the platform.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: It has another form, or names a file that is missing or wrong.
         UnknownNameError: There is no such platform.
     """
     path, equals, value = (part.strip() for part in text.partition("="))
@@ -116,7 +127,26 @@ def parse_override(text: str, platforms: Mapping[str, str]) -> Override:
             "`h100_sxm.link.bandwidth=+20%`"
         )
     platform, path = _split_platform(path, text, platforms)
-    return Override(text, platform, spelled_out(path), value)
+    path = spelled_out(path)
+    if path.casefold() == HOST_PROFILE:
+        return replace(host_profile_override(value), text=text, platform=platform)
+    return Override(text, platform, path, value)
+
+
+def host_profile_override(profile: str | PathLike[str] | HostProfile) -> Override:
+    """Returns the override that gives all platforms a host profile.
+
+    Args:
+        profile: A profile, or the path of one.
+
+    Raises:
+        ConfigError: The file is missing or wrong.
+    """
+    if isinstance(profile, HostProfile):
+        name, content = profile.name, host_profile_text(profile)
+    else:
+        name, content = str(profile), read_host_profile(str(profile)).source.text
+    return Override(f"{HOST_PROFILE}={name}", "", HOST_PROFILE, name, content)
 
 
 def override_platforms(
@@ -201,6 +231,7 @@ def override_platform(
     names = {platform.name: called, called: called}
     data: dict[str, Any] = platform.document.model_dump(mode="json")
     figures: list[ChangedFigure] = []
+    profile: UsedHostProfile | None = None
     for item in overrides:
         change = parse_override(item, names) if isinstance(item, str) else item
         if change.platform not in ("", called):
@@ -217,6 +248,8 @@ def override_platform(
                     raise UnknownNameError(f"there is no `{head}`; {hint(head, ('price', *data))}")
                 given = {"origin": "assumed", "source": source}
                 data, moved = override(data, change.path, change.value, given)
+                if change.path == HOST_PROFILE:
+                    profile = read_host_profile(change.value, change.content)
         except ConfigError as error:
             located = type(error)(f"--set {change.text}: {error}")
             if unknown is None or not isinstance(located, UnknownNameError):
@@ -231,7 +264,7 @@ def override_platform(
         return platform, ()
     texts = " ".join(dict.fromkeys(f"--set {figure.text}" for figure in figures))
     document = check_data(data, PlatformDocument, file=f"{called} with {texts}")
-    return rebuilt(platform, document, _facts(platform.facts, figures)), tuple(figures)
+    return rebuilt(platform, document, _facts(platform.facts, figures), profile), tuple(figures)
 
 
 def _split_platform(path: str, text: str, platforms: Mapping[str, str]) -> tuple[str, str]:
@@ -271,7 +304,10 @@ def spelled_out(path: str) -> str:
 
 
 def rebuilt(
-    platform: Platform, document: PlatformDocument, facts: tuple[PlatformFact, ...]
+    platform: Platform,
+    document: PlatformDocument,
+    facts: tuple[PlatformFact, ...],
+    profile: UsedHostProfile | None = None,
 ) -> Platform:
     """Returns the platform of a document with the measurements of the one it is derived from.
 
@@ -279,6 +315,10 @@ def rebuilt(
         platform: The one that it is derived from.
         document: The changed document.
         facts: Where its figures come from.
+        profile: The host profile that the document names, if it is another one.
+
+    Raises:
+        ConfigError: A figure was changed that another measurement decides.
     """
     built = built_platform(document)
     measured = platform.device
@@ -304,14 +344,21 @@ def rebuilt(
     networks = [
         replace(network, calibrations=fitted.get(network.name, ())) for network in built.networks
     ]
-    return replace(
-        built,
-        device=replace(built.device, calibrations=kernels),
-        links=tuple(links),
-        networks=tuple(networks),
-        facts=facts,
-        calibrations=platform.calibrations,
+    former_profile = platform.host.profile
+    changed = with_host_profile(
+        replace(
+            built,
+            device=replace(built.device, calibrations=kernels),
+            links=tuple(links),
+            networks=tuple(networks),
+            host=former_profile.host_spec(built.host) if former_profile else built.host,
+            facts=facts,
+            calibrations=platform.calibrations,
+        ),
+        profile,
     )
+    check_host_figures(platform.document.host, changed)
+    return changed
 
 
 def _measured(link: LinkSpec, former: LinkSpec) -> LinkSpec:

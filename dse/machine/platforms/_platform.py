@@ -47,10 +47,10 @@ class Platform:
         host_link: Path between host memory and a device.
         links: Interconnects inside a node, or pod, the default first.
         networks: Networks between nodes, or pods, the default first.
-        host: Host overheads.
+        host: Host overheads, as its file states them or as a host profile has measured them.
         offers: Instances that can be rented, with their prices.
         facts: Where every figure comes from.
-        calibrations: Files of fitted models that it uses.
+        calibrations: Files of fitted models, and of a host profile, that it uses.
         host_memory_bytes: Host memory of one node; None when it is not known.
         nodes_per_pod: Nodes that the links reach over; one without pods.
         host_memory_bandwidth_bytes_per_s: Of one node; None when it is not known.
@@ -223,7 +223,7 @@ class Platform:
     def rented_network(
         self, world_size: int, *, basis: str = "on_demand", provider: str = ""
     ) -> str:
-        """Returns the network between nodes to assume where prices matter and none is named.
+        """Returns the network between nodes to assume where none is named.
 
         It is the default one, unless offers have others only; then it is that of the cheapest.
 

@@ -26,7 +26,7 @@ class PlatformFact:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSource:
-    """A file of fitted models that a platform uses.
+    """A file of fitted models, or a host profile, that a platform uses.
 
     Attributes:
         name: As the platform names it.

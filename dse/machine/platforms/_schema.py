@@ -102,7 +102,7 @@ class OfferBlock(StrictModel):
 
 
 #: A relative path that stays below its folder.
-_FILE_BELOW = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+FILE_BELOW = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
 
 
 class CalibrationBlock(StrictModel):
@@ -118,7 +118,7 @@ class CalibrationBlock(StrictModel):
         network: Network that its network models are for; the default one when left out.
     """
 
-    file: Annotated[str, Field(pattern=_FILE_BELOW, max_length=200)]
+    file: Annotated[str, Field(pattern=FILE_BELOW, max_length=200)]
     transferred: str = ""
     added_spread: Fraction = 0.0
     precisions: list[Precision] | None = None

@@ -41,6 +41,9 @@ def print_sharding(view: ShardingView, console: Console) -> None:
     prediction = view.prediction
     if prediction.program:
         line(console, f"program: {program_label(prediction.program)}")
+    if prediction.network:
+        rented = f", {prediction.rented}" if prediction.rented else ""
+        line(console, f"nodes connected by {prediction.network}{rented}")
     line(console, f"bound by {prediction.bound_text}")
     if solution.ties:
         line(

@@ -1,7 +1,8 @@
 """Lower bounds of the configurations on the front.
 
 Bounds of all configurations would take more than a tenth of a study, so only those on the front
-get one, once it does not change any more. It depends on nothing but the configuration, so a
+get one, once it does not change any more. Those that the answer names get the bound of
+:func:`dse.shard`, others a quick one, without branching. It depends on nothing but the front, so a
 resumed run ends with the same ones.
 """
 

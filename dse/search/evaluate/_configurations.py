@@ -158,7 +158,10 @@ class ConfigurationEvaluator(Evaluator):
         parameters = dict(proposal.parameters)
         shared = proposal.effort < Effort.OWN_BOUND
         job = self._favourable_job(parameters) if shared else self.open_job(parameters)
-        return self._least_time_s(job, closer=True)
+        if proposal.incumbent_s is None:
+            return self._least_time_s(job, closer=True)
+        refined_s = job.lower_bound_s(proposal.incumbent_s)
+        return 0.0 if refined_s is None else refined_s
 
     def _cannot_run(self, job: Job, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why no plan makes a job feasible; empty if one may."""

@@ -19,45 +19,25 @@ class Rent:
     """Prices of the machines of configurations.
 
     Args:
-        space: Says which prices count, and whether they matter.
+        space: Says which prices count.
         workload: What is trained.
     """
 
     def __init__(self, space: SearchSpace, workload: Workload) -> None:
         self._space = space
         self._workload = workload
-        wanted = [axis.metric for axis in space.objectives]
+        metrics = (workload.metric(axis.metric) for axis in space.objectives)
         #: Whether a configuration without a price is of no use.
-        self.required = any(map(self._is_price, wanted))
-        limited = any(self._is_price(limit.metric) for limit in space.constraints)
-        self._matters = self.required or limited or bool(space.price_provider)
-        self._networks: dict[tuple[str, int], str] = {}
-
-    def _is_price(self, metric: str) -> bool:
-        return self._workload.metric(metric).needs(*PRICE_FIGURES)
+        self.required = any(metric.needs(*PRICE_FIGURES) for metric in metrics)
 
     def connected(
         self, platform: Platform | None, parameters: Mapping[str, ParameterValue]
     ) -> Mapping[str, ParameterValue]:
-        """Returns parameters with a network that can be rented, where prices matter.
-
-        A named network stays, and so does that of a captured step.
-
-        Args:
-            platform: Where the job runs; None for the machine of a captured step.
-            parameters: Value of every parameter.
-        """
-        if platform is None or not self._matters or self._workload.brings_machine:
-            return parameters
-        world_size = int(parameters["world_size"])
-        if not platform.needs_network(world_size) or named(parameters, "network"):
-            return parameters
-        space, key = self._space, (platform.name, world_size)
-        if key not in self._networks:
-            self._networks[key] = platform.rented_network(
-                world_size, basis=space.price_basis, provider=space.price_provider
-            )
-        return {**parameters, "network": self._networks[key]}
+        """Returns parameters with the network between nodes; see :meth:`Workload.connected`."""
+        space = self._space
+        return self._workload.connected(
+            platform, parameters, basis=space.price_basis, provider=space.price_provider
+        )
 
     def quote(
         self, job: Job, platform: Platform, parameters: Mapping[str, ParameterValue]

@@ -21,13 +21,17 @@ from dse.workload.recorded import SAME_PLATFORM, RecordedWorkload, is_step_file,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dse.machine.platforms import Override
     from dse.search._records import InputFile
     from dse.search.space import SearchSpace, TraceReference
     from dse.trace.whatif import CapturedStep, Change
 
 
 def trace_inputs(
-    space: SearchSpace, workload: TraceReference, file: InputFile, overrides: Sequence[str]
+    space: SearchSpace,
+    workload: TraceReference,
+    file: InputFile,
+    overrides: Sequence[str | Override],
 ) -> StudyInputs:
     """Reads the traces of a space, what they were captured on, and all else that it names.
 
@@ -35,7 +39,7 @@ def trace_inputs(
         space: The search space.
         workload: Its workload.
         file: The space's own file.
-        overrides: `PATH=VALUE` texts; of a captured step only prices can change.
+        overrides: Changes of the platforms' figures; of a captured step only prices can change.
 
     Raises:
         ConfigError: A file or an override is wrong, or ranks are to be added to a job of several.

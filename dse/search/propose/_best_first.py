@@ -2,8 +2,8 @@
 
 Every outcome of the space begins with an optimistic point, which costs about a millisecond. The
 best of these points are refined by lower bounds, and evaluated when they are still among the best;
-an outcome whose point is dominated by a feasible answer, or ties with it, is proven dominated and
-never looked at again. When none is left, the front is complete: this is branch and bound with
+an outcome whose point is dominated by a feasible answer, or ties with it, is closed and never
+looked at again. When none is left, the front is complete: this is branch and bound with
 several objectives (Przybylski and Gandibleux, EJOR 260(3), 2017), where a branch is one outcome.
 
 Rounds have a fixed size, all of a round is chosen before any of it is answered, and answers count
@@ -62,7 +62,7 @@ class _State:
     OPEN = 0
     PENDING = 1
     ANSWERED = 2
-    DOMINATED = 3
+    CLOSED = 3
     INFEASIBLE = 4
 
 
@@ -141,8 +141,8 @@ class BestFirst(Strategy):
         feasible = []
         for record in records:
             index = self._index.get(record.parameters)
-            # What is evaluated although it is dominated, for comparison, stays proven.
-            if index is not None and self._state[index] != _State.DOMINATED:
+            # What is evaluated although it is closed, for comparison, stays proven.
+            if index is not None and self._state[index] != _State.CLOSED:
                 self._state[index] = _State.ANSWERED
             if record.status is TrialStatus.FEASIBLE:
                 feasible.append(np.array(record.values) * self._signs)
@@ -153,7 +153,7 @@ class BestFirst(Strategy):
                 self._front[pareto_mask(self._front, [False] * len(self._signs))], axis=0
             )
             waiting = np.flatnonzero(self._state == _State.OPEN)
-            self._close_dominated(waiting)
+            self._close(waiting)
 
     def tell_bounds(self, records: Sequence[TrialRecord]) -> None:
         """Takes answers to bounds."""
@@ -183,13 +183,18 @@ class BestFirst(Strategy):
         """Returns what has been proven so far."""
         counts = np.bincount(self._state, minlength=_State.INFEASIBLE + 1)
         waiting = int(counts[_State.OPEN] + counts[_State.PENDING])
+        closed = self._costs[self._state == _State.CLOSED]
+        dominated = np.zeros(len(closed), dtype=bool)
+        for point in self._front:
+            dominated |= (point <= closed).all(axis=1)
         return Certificate(
             complete=waiting == 0,
             distinct=len(self._state),
             evaluated=int(counts[_State.ANSWERED]),
-            proven_dominated=int(counts[_State.DOMINATED]),
+            proven_dominated=int(dominated.sum()),
             proven_infeasible=int(counts[_State.INFEASIBLE]),
             hypervolume_missing_at_most=self._missing(),
+            tied=int((~dominated).sum()),
         )
 
     # --- choice ---------------------------------------------------------------------------------
@@ -235,7 +240,7 @@ class BestFirst(Strategy):
         alone = shared and self._favourable[index] == self._own(index)
         self._effort[index] = int(Effort.OWN_BOUND if alone else wanted)
         self._note(index, self._evaluator.bounded(self._proposal(index, wanted), time_s))
-        self._close_dominated(np.array([index]))
+        self._close(np.array([index]))
         return True
 
     def _note(self, index: int, record: TrialRecord) -> None:
@@ -248,13 +253,14 @@ class BestFirst(Strategy):
             costs = np.maximum(costs, self._costs[index])
         self._costs[index] = costs
 
-    def _close_dominated(self, indices: NDArray[np.int64]) -> None:
+    def _close(self, indices: NDArray[np.int64]) -> None:
+        """Closes outcomes that a feasible answer dominates or ties with."""
         indices = indices[self._state[indices] == _State.OPEN]
         for point in self._front:
             costs = self._costs[indices]
             tie = _TIE * np.abs(np.where(np.isfinite(costs), costs, 0.0))
             behind = (point <= costs + tie).all(axis=1)
-            self._state[indices[behind]] = _State.DOMINATED
+            self._state[indices[behind]] = _State.CLOSED
             indices = indices[~behind]
 
     # --- outcomes -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from dse.machine import Precision
-    from dse.machine.platforms import Platform
+    from dse.machine.platforms import Override, Platform
     from dse.model import DlrmModel, TransformerModel
     from dse.search.recommend._goals import Goal
     from dse.search.recommend._types import Recommendation
@@ -94,7 +94,7 @@ class RecommendOptions:
     price_provider: str = ""
     confidence: float = 0.5
     seed: int = 0
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str | Override, ...] = ()
 
 
 def recommend(

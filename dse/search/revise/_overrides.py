@@ -42,6 +42,7 @@ class _OverrideBlock(StrictModel):
     platform: str
     path: str
     value: str
+    content: str = ""
 
 
 class _OldChangeBlock(StrictModel):
@@ -73,15 +74,17 @@ class StudyMachines:
     space: SearchSpace
     platforms: Mapping[str, Platform]
 
-    def parsed(self, texts: Sequence[str]) -> tuple[Override, ...]:
-        """Reads `PATH=VALUE` texts.
+    def parsed(self, changes: Sequence[str | Override]) -> tuple[Override, ...]:
+        """Reads `PATH=VALUE` texts, where they are not read yet.
 
         Raises:
             ConfigError: A text is wrong.
         """
         names = {platform.name: name for name, platform in self.platforms.items()}
         names |= {name: name for name in self.platforms}
-        return tuple(parse_override(text, names) for text in texts)
+        return tuple(
+            parse_override(one, names) if isinstance(one, str) else one for one in changes
+        )
 
     def overridden(
         self, overrides: Sequence[Override]
@@ -225,7 +228,7 @@ def stored_overrides(files: Sequence[InputFile]) -> tuple[Override, ...]:
     return tuple(
         _old_override(block)
         if isinstance(block, _OldChangeBlock)
-        else Override(block.text, block.platform, block.path, block.value)
+        else Override(block.text, block.platform, block.path, block.value, block.content)
         for file in files
         if file.role == CHANGES_ROLE
         for block in parse_json(file.text, ChangesDocument, file="changes").changes

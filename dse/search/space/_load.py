@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.config import DocumentKind, find_document, list_documents, load_document
+from dse.config import DocumentKind, find_document, list_documents, parse_document, read_source
 from dse.search.space._schema import SpaceDocument
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ def load_space(name_or_path: str | PathLike[str]) -> SearchSpace:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
     path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
-    return load_document(path, SpaceDocument).to_space(str(path.parent))
+    folder = str(path.parent)
+    text = read_source(path).text
+    document = parse_document(text, SpaceDocument, file=str(path), context={"folder": folder})
+    return document.to_space(folder)
 
 
 def list_spaces() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse._suggest import hint
-from dse.config import Document
+from dse.config import Document, from_folder
 from dse.errors import ConfigError, DseError
 from dse.search.space._common_schema import (
     ConstraintBlock,
@@ -155,8 +155,9 @@ class SpaceDocument(Document):
     ) -> AnyParameters:
         del handler  # it would try all kinds and complain about each
         given = value if isinstance(value, dict) else {}
-        known = (info.context or {}).get("kind")
-        kind = str(known) if known else _kind_of(info.data.get("workload"), given)
+        context = info.context or {}
+        known, folder = context.get("kind"), str(context.get("folder", ""))
+        kind = str(known) if known else _kind_of(info.data.get("workload"), given, folder)
         parameters = workload_kind(kind).parameters
         if not isinstance(value, dict):
             return parameters.model_validate(value)
@@ -273,13 +274,14 @@ class SpaceDocument(Document):
         """Returns the space as plain values.
 
         Args:
-            folder: Folder of the file, from which paths of traces count.
+            folder: Folder of the file, from which its paths count.
         """
+        parameters = self._parameters_with_program().in_folder(folder)
         return SearchSpace(
             name=self.name,
             description=self.description,
             workload=self.workload.to_reference(folder, self.kind),
-            parameters=self._parameters_with_program().expand(),
+            parameters=parameters.expand(),
             objectives=tuple(
                 Objective(block.metric, block.direction == "maximize") for block in self.objectives
             ),
@@ -292,7 +294,7 @@ class SpaceDocument(Document):
             links=tuple(block.to_spec(name) for name, block in self.links.items()),
             networks=tuple(block.to_spec(name) for name, block in self.networks.items()),
             search=self.search.to_settings(),
-            derived_platforms=self.parameters.derived_platforms,
+            derived_platforms=parameters.derived_platforms,
             table_constraints=tuple(
                 (
                     name,
@@ -352,7 +354,7 @@ def _misplaced(name: str, kind: str, home: str) -> str:
     return f"`{name}` is for spaces of a model (`workload: {{model: …}}`){advice}"
 
 
-def _kind_of(workload: object, given: dict[str, object]) -> str:
+def _kind_of(workload: object, given: dict[str, object], folder: str = "") -> str:
     """Returns the kind of workload whose parameters are given.
 
     The keys decide which kind of model is meant: the kind that knows most of them brings the
@@ -367,7 +369,7 @@ def _kind_of(workload: object, given: dict[str, object]) -> str:
     best = [kind for kind in kinds if counts[kind] == max(counts.values())]
     if len(best) > 1 and isinstance(workload, ModelWorkloadBlock):
         with suppress(DseError):
-            own = load_workload(workload.model).kind
+            own = load_workload(from_folder(workload.model, folder)).kind
             return own if own in best else best[0]
     return best[0]
 

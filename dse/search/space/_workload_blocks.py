@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dse.config import MAX_COUNT, Count, Examples, StrictModel, WholeNumber
+from dse.config import MAX_COUNT, Count, Examples, StrictModel, WholeNumber, from_folder
 from dse.machine.platforms import list_platforms
 from dse.model import list_models
 from dse.workload import SAMPLE_FIGURES, Metric, Name
@@ -70,7 +70,7 @@ class ModelWorkloadBlock(StrictModel):
     """A model that is trained; the parameters say which kind of model.
 
     Attributes:
-        model: Name or file of the model.
+        model: Name of the model, or its file from the folder of this one.
     """
 
     model: Annotated[Name, Examples(list_models)]
@@ -81,9 +81,8 @@ class ModelWorkloadBlock(StrictModel):
         return ""
 
     def to_reference(self, folder: str, kind: str) -> ModelReference:
-        """Returns the plain value; models are looked for as on the command line."""
-        del folder
-        return ModelReference(self.model, kind)
+        """Returns the plain value; a path is relative to the folder of the space's file."""
+        return ModelReference(from_folder(self.model, folder), kind)
 
 
 class TraceWorkloadBlock(StrictModel):
@@ -91,7 +90,8 @@ class TraceWorkloadBlock(StrictModel):
 
     Attributes:
         trace: File or folder of the traces, from the folder of this file.
-        platform: What it was captured on, by name or file; found by the device's name by default.
+        platform: What it was captured on, by name or file from the folder of this one; found by
+            the device's name by default.
         step: Number of a profiler step or name of an annotation; the last step by default.
         samples_per_step: Samples of the captured step over all ranks.
     """
@@ -107,6 +107,7 @@ class TraceWorkloadBlock(StrictModel):
         return "samples_per_step" if needs else ""
 
     def to_reference(self, folder: str, kind: str) -> TraceReference:
-        """Returns the plain value; the path is relative to the folder of the space's file."""
+        """Returns the plain value; paths are relative to the folder of the space's file."""
         del kind
-        return TraceReference(self.trace, folder, self.platform, self.step, self.samples_per_step)
+        platform = from_folder(self.platform, folder)
+        return TraceReference(self.trace, folder, platform, self.step, self.samples_per_step)

@@ -11,7 +11,6 @@ from dse.workload.dlrm.program._wire import WireFormat
 
 if TYPE_CHECKING:
     from dse.machine import Cluster, Precision
-    from dse.machine.host import HostProfile
     from dse.model import DlrmModel
     from dse.workload.dlrm.program._software import DlrmRuntime
 
@@ -42,8 +41,6 @@ class DlrmProblem:
         global_batch_size: Samples of one iteration over these ranks; a multiple of them.
         precision: Arithmetic of the dense part.
         software: How the training program is written.
-        host_profile: Host overheads by operator, as measured from traces. Use
-            :func:`make_problem`, which also replaces the cluster's host by its shared figures.
         sync: How the groups' tables are kept alike; None where there is only one group.
 
     Raises:
@@ -55,7 +52,6 @@ class DlrmProblem:
     global_batch_size: int
     precision: Precision
     software: DlrmRuntime
-    host_profile: HostProfile | None = None
     sync: WeightSync | None = None
 
     def __post_init__(self) -> None:
@@ -73,10 +69,9 @@ def make_problem(
     global_batch_size: int,
     precision: Precision,
     software: DlrmRuntime,
-    host_profile: HostProfile | None = None,
     sync: WeightSync | None = None,
 ) -> DlrmProblem:
-    """Returns a problem; host overheads measured from traces replace those of the cluster.
+    """Returns the problem of one sharding group.
 
     Args:
         model: What is trained.
@@ -84,14 +79,11 @@ def make_problem(
         global_batch_size: Samples of one iteration over all ranks, those of all groups.
         precision: Arithmetic of the dense part.
         software: How the training program is written, for lookups that write FP32.
-        host_profile: Host overheads by operator, as measured from traces.
         sync: How the tables of several groups are kept alike; without effect for one group.
 
     Raises:
         ConfigError: The batch does not divide evenly over the ranks.
     """
-    if host_profile is not None:
-        cluster = replace(cluster, host=host_profile.host_spec(cluster.host))
     _check_batch(global_batch_size, cluster.whole.world_size)
     copies = cluster.replicas
     kept_alike = (sync or WeightSync()) if copies > 1 else None
@@ -99,7 +91,7 @@ def make_problem(
     if model.output_data_type is not DataType.FP32:
         pooled = WireFormat(model.output_data_type.value)
         software = replace(software, wire=software.wire.of_outputs(pooled))
-    return DlrmProblem(model, cluster, batch, precision, software, host_profile, kept_alike)
+    return DlrmProblem(model, cluster, batch, precision, software, kept_alike)
 
 
 def _check_batch(samples: int, ranks: int) -> None:

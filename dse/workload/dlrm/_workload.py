@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import DlrmModel, EmbeddingTable
     from dse.sharding import TableConstraints
@@ -124,7 +123,6 @@ class DlrmWorkload(ModelWorkload):
         *,
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
     ) -> DlrmJob:
         """Returns the job, its plan still open; see :meth:`Workload.job`.
 
@@ -150,7 +148,6 @@ class DlrmWorkload(ModelWorkload):
             global_batch_size(parameters),
             precision,
             chosen_software(name, precision, parameters, cluster),
-            host_profile,
             weight_sync(parameters),
         )
         placements = {

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.trace.whatif import CapturedStep, Change
     from dse.workload._configuration import Configuration
@@ -104,10 +103,9 @@ class RecordedWorkload(Workload):
         *,
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
     ) -> RecordedJob:
         """Returns the step under changes; it is changed when it is first simulated."""
-        del links, networks, host_profile
+        del links, networks
         machine = self.captured.machine
         moves = machine_changes(
             parameters, machine.world_size, machine.device_name, self.derived_platforms

@@ -22,7 +22,6 @@ from dse.workload.transformer.step._schedule import layers_by_chunk, layers_by_w
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
-    from dse.machine.host import HostProfile
     from dse.model import TransformerModel
     from dse.workload._explain import AttributedGraph
     from dse.workload._iteration import Iteration
@@ -45,7 +44,6 @@ class TransformerJob(Job):
         precision: Arithmetic.
         parallelism: How it is spread.
         software: How the training program is written.
-        host_profile: Host overheads measured from traces, if any.
         program: Name of the training program; empty where only its runtime is known.
     """
 
@@ -55,7 +53,6 @@ class TransformerJob(Job):
     precision: Precision
     parallelism: Parallelism
     software: TransformerRuntime = IDEAL_RUNTIME
-    host_profile: HostProfile | None = None
     program: str = ""
 
     @property

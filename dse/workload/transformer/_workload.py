@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dse.machine import LinkSpec, NetworkSpec
-    from dse.machine.host import HostProfile
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
     from dse.workload._configuration import Configuration
@@ -195,16 +194,13 @@ class TransformerWorkload(ModelWorkload):
         *,
         links: Sequence[LinkSpec] = (),
         networks: Sequence[NetworkSpec] = (),
-        host_profile: HostProfile | None = None,
     ) -> TransformerJob:
         """Returns the job; data parallelism takes the ranks that the other degrees leave over.
 
         Raises:
             ConfigError: Gradients cannot be reduced in the type asked for.
         """
-        cluster = self.cluster(
-            platform, parameters, links=links, networks=networks, host_profile=host_profile
-        )
+        cluster = self.cluster(platform, parameters, links=links, networks=networks)
         program = self.program_name(parameters)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         reduced = parameters.get("gradient_reduction_precision")
@@ -221,7 +217,6 @@ class TransformerWorkload(ModelWorkload):
             parallelism=_parallelism(parameters),
             software=self._software(parameters),
             program=program,
-            host_profile=host_profile,
         )
 
 

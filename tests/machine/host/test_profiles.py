@@ -89,7 +89,7 @@ def test_a_day_that_does_not_exist_is_an_error_of_the_file(tmp_path):
 
 
 def test_what_traces_do_not_show_stays_the_platforms():
-    assert PROFILE.host_spec(BASE) == HostSpec(4.25e-6, 16e-6, 6e-6, 5e-6, 0.0, 6e-6)
+    assert PROFILE.host_spec(BASE) == HostSpec(4.25e-6, 16e-6, 6e-6, 5e-6, 0.0, 6e-6, PROFILE)
 
 
 def test_the_block_makes_a_platform(tmp_path):

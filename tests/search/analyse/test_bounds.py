@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import dse
 from dse.report import build_view
 from dse.report.terminal.studies import print_study
 from dse.search import (
@@ -17,6 +18,7 @@ from dse.search import (
     read_inputs,
     recommended_trial,
     run,
+    study_evaluator,
 )
 from dse.search.storage._journal import Journal
 from dse.workload.dlrm import DlrmJob
@@ -42,6 +44,31 @@ def test_every_plan_on_the_front_has_a_bound_that_holds(study):
     others = [record for record in study.result.records if not record.on_front]
     assert others
     assert all(record.lower_bound_s is None and record.plan_gap is None for record in others)
+
+
+def test_what_the_answer_names_has_the_bound_of_shard(study):
+    decision = decide(study.result)
+    named = {decision.take.number, decision.fastest.number, decision.cheapest.number}
+    evaluator = study_evaluator(study.result)
+    for record in study.result.front:
+        job = evaluator.job(record.configuration)
+        quick_s = job.lower_bound_s()
+        assert record.lower_bound_s >= quick_s * (1 - 1e-9)
+        if record.number not in named:
+            assert record.lower_bound_s == quick_s
+            continue
+        parameters = {
+            name: value
+            for name, value in record.configuration.parameters
+            if name not in ("platform", "sharding_types")
+        }
+        solved = dse.shard(
+            "dlrm_tiny",
+            record.configuration.platform,
+            allowed_types=dict(record.configuration.parameters)["sharding_types"].split("+"),
+            **parameters,
+        )
+        assert solved.lower_bound_s == pytest.approx(record.lower_bound_s, rel=1e-9)
 
 
 def test_bounds_hold_off_the_front_as_well(study, small_space):

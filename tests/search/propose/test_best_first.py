@@ -97,6 +97,7 @@ def test_the_front_is_that_of_all_configurations(inputs, every, searched):
     assert certificate.hypervolume_missing_at_most == 0
     assert certificate.evaluated == len(records) < len(every) / 8
     parts = certificate.evaluated + certificate.proven_dominated + certificate.proven_infeasible
+    parts += certificate.tied
     assert certificate.distinct == parts
 
 
@@ -297,6 +298,22 @@ def test_every_front_is_found(case, count):
         others = np.array(sorted(wanted)).reshape(-1, 2)
         strictly = (others <= best).all(axis=1) & (others < best).any(axis=1)
         assert not strictly.any() or tuple(record.values) in got
+
+
+def test_ties_are_counted_apart():
+    # The second leads the first by 0.005 % in one objective; the third is behind it in both; the
+    # fourth leads it by 0.02 %, so it is on the front.
+    answers = [(1.0, 1.0), (0.99995, 2.0), (2.0, 2.0), (0.9998, 3.0)]
+    case = MadeUp(answers, [0.0] * 4, [True] * 4)
+    evaluator = MadeUpEvaluator(case)
+    strategy = BestFirst(case.space, enumerate_space(case.space, evaluator), evaluator)
+    strategy.ask(4)
+    for index in (0, 3):
+        strategy.tell([evaluator.evaluate(index, {"index": index})])
+    certificate = strategy.certificate()
+    assert certificate.complete
+    assert (certificate.evaluated, certificate.tied, certificate.proven_dominated) == (2, 1, 1)
+    assert certificate.distinct == 4
 
 
 @pytest.mark.filterwarnings("error")

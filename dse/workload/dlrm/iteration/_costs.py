@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.machine import DeviceSpec, HostSpec, Precision
-    from dse.machine.host import HostProfile
     from dse.model import Operator
     from dse.workload.dlrm._problem import DlrmProblem
 
@@ -131,7 +130,7 @@ def host_costs(
         Seconds, and standard deviations of the logarithm; both of shape `(work,)`.
     """
     software = problem.software
-    times = host_times(problem.cluster.host, problem.host_profile)
+    times = host_times(problem.cluster.host)
     others = {
         STEP: Dispatch(software.step_host_s + _handling_s(problem, work), 0.0),
         GRAPH_LAUNCH: times.graph_launch(),
@@ -139,7 +138,7 @@ def host_costs(
         LOADING: Dispatch(software.loader_s_per_sample * problem.local_batch_size, 0.0),
     }
     # Overheads measured from traces hold all calls of an operator already.
-    calls = 1.0 if problem.host_profile is not None else software.calls_per_operator
+    calls = 1.0 if problem.cluster.host.profile is not None else software.calls_per_operator
     duration_s, spread = np.empty(len(work)), np.empty(len(work))
     for index, one in enumerate(work):
         if one in others:
@@ -186,9 +185,9 @@ def _handling_s(problem: DlrmProblem, work: Sequence[HostWork]) -> float:
 
 
 @lru_cache(maxsize=64)
-def host_times(host: HostSpec, profile: HostProfile | None) -> HostTimes:
+def host_times(host: HostSpec) -> HostTimes:
     """Returns the times of dispatches on a platform; cached, because many problems share one."""
-    return HostTimes(host, profile)
+    return HostTimes(host)
 
 
 def _copy_costs(problem: DlrmProblem) -> Iterator[Cost]:

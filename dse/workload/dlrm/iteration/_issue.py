@@ -64,7 +64,7 @@ class Structure:
         duration_s = np.concatenate((on_device.duration_s, host_s[::-1]))[self.cost]
         spread = np.concatenate((on_device.spread, host_spread[::-1]))[self.cost]
         host = self.layout.duration_class == DurationClass.HOST
-        times = host_times(problem.cluster.host, problem.host_profile)
+        times = host_times(problem.cluster.host)
         dispatches = max(1.0, host.sum() / self.ranks)
         spread[host] = times.step_spread(spread[host], dispatches)
         graph = self.layout.graph.with_durations(duration_s)

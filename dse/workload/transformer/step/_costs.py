@@ -85,8 +85,8 @@ def _dispatch_s(problem: TransformerJob) -> float:
     software = problem.software
     if software.launch is LaunchMode.CUDA_GRAPHS:
         return 0.0
-    times = HostTimes(problem.cluster.host, problem.host_profile)
-    calls = 1.0 if problem.host_profile is not None else software.framework_calls_per_op
+    times = HostTimes(problem.cluster.host)
+    calls = 1.0 if problem.cluster.host.profile is not None else software.framework_calls_per_op
     return calls * times.dispatch("", 1).duration_s
 
 
