@@ -10,7 +10,9 @@ buffers; switches that add (NVLS) form sums on the way. Where the model is wrong
 a third where 4 B200 gather 8 MiB. So a curve must be fitted on each side of the size for itself.
 
 A ring takes fewer channels for short messages, so that each has eight bytes a thread for every
-rank. So the time hardly grows up to the size that fills all channels, and by a rate beyond it.
+rank, and where one channel is left fewer threads, which meet sooner. So the time hardly grows up
+to the size that fills one channel, jumps there by up to a quarter, hardly grows again up to the
+size that fills all channels, and grows by a rate beyond it.
 
 Exchanges go from LL to Simple above 16 KiB for each of 32 channels and peer, and among two devices
 to all channels above eight of their 512 KiB buffers a peer; some ways of starting processes avoid
@@ -56,7 +58,7 @@ _LL_LINKS = (150e9, 300e9, 450e9, 900e9)
 _LL_MOST = (39e9, 87.7e9, 141e9, 282e9)
 
 #: Channels of a ring over NVSwitch, and with the faster links of Blackwell; threads of a channel,
-#: and bytes that each has for every rank before there are fewer channels.
+#: and bytes that each has for every rank before there are fewer channels, or fewer threads.
 _CHANNELS, _CHANNELS_OF_BLACKWELL = 16, 32
 _LL_THREADS = 512
 _LL_THREAD_BYTES = 8
@@ -86,17 +88,23 @@ def nccl_protocols(link: LinkSpec, op: CollectiveOp, ranks: int) -> Protocols | 
         switch = tuple(float(ranks * part + 1) for part in parts)
         return Protocols((rate,) * (len(parts) + 1), switch, certain=False)
     if op in (CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER):
-        return replace(_fastest(_costs(link, op, ranks)), flat_bytes=_flat_bytes(link, ranks))
+        whole = _fastest(_costs(link, op, ranks))
+        channel_bytes = float(_LL_THREADS * _LL_THREAD_BYTES * ranks)
+        return replace(
+            whole,
+            bytes_per_s=(whole.bytes_per_s[0], *whole.bytes_per_s),
+            switch_bytes=(channel_bytes, *whole.switch_bytes),
+            flat_bytes=_channels(link) * channel_bytes,
+        )
     return None
 
 
-def _flat_bytes(link: LinkSpec, ranks: int) -> float:
-    """Message from which a ring uses all channels; zero where their number is not known."""
+def _channels(link: LinkSpec) -> int:
+    """Channels of a ring; zero where their number is not known."""
     if link.kind is not LinkKind.NVSWITCH:
-        return 0.0
+        return 0
     blackwell = link.bandwidth_bytes_per_s >= _LL_LINKS[-1]
-    channels = _CHANNELS_OF_BLACKWELL if blackwell else _CHANNELS
-    return float(channels * _LL_THREADS * _LL_THREAD_BYTES * ranks)
+    return _CHANNELS_OF_BLACKWELL if blackwell else _CHANNELS
 
 
 def _costs(link: LinkSpec, op: CollectiveOp, ranks: int) -> list[tuple[float, float]]:

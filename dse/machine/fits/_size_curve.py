@@ -3,9 +3,9 @@
 Collective libraries switch protocols and algorithms with the size, which one latency and one
 bandwidth cannot follow (14 % mean error on measured curves, against 4 % here). The residuals of
 that line in log-log space are interpolated by a monotone cubic (PCHIP), through points made
-monotone first: a smaller message never takes longer, so a point above a later one is noise. Noise
-of timings is one-sided, others only ever add time; that is why points are lowered, never raised,
-and repeats count by a time just below their median.
+monotone first: a smaller message never takes longer, so sizes whose times fall are measurements of
+one time, as repeats are (isotonic regression). Noise of timings is one-sided, others only ever add
+time; that is why repeats count by a time just below their median.
 
 Where the sizes are known at which the library changes its protocol, each protocol has a curve of
 its own, and the time may jump between them. From the last measured size to the switch a byte takes
@@ -58,8 +58,8 @@ _TAIL_SHARE = 1 / 4
 _LEAST_BYTES_SHARE = 0.5
 
 #: How far below the median the time of repeats lies, in places of their order: of two, which may
-#: both be late, nearer to the earlier one. Chosen on NCCL 2.26 to 2.29, where 0 to 1/2 are alike.
-_BELOW_MEDIAN = 0.25
+#: both be late, near the earlier one. Chosen on NCCL 2.26 to 2.29, where 1/4 to 1/2 are alike.
+_BELOW_MEDIAN = 0.4
 
 #: Residual of the logarithm from which on a point counts less in the fit of the line.
 _OUTLIER = 0.05
@@ -78,8 +78,8 @@ class Protocols:
         switch_bytes: Sizes from which the next one is used, ascending; one fewer than protocols.
         certain: Whether the library is sure to switch there; otherwise a switch counts only where
             the measurements show a step.
-        flat_bytes: Size from which the first one uses all its channels; below it the time hardly
-            grows. Zero where that is not known.
+        flat_bytes: Size from which all channels are used; below it the time hardly grows. Zero
+            where that is not known.
     """
 
     bytes_per_s: tuple[float, ...]
@@ -143,13 +143,12 @@ def fit_size_curve(
     Raises:
         CalibrationError: Fewer than :data:`MIN_SIZES` different sizes.
     """
-    sizes, log_times = _below_medians(size_bytes, np.log(time_s))
+    sizes, monotone = _never_falling(size_bytes, np.log(time_s))
     if len(sizes) < MIN_SIZES:
         raise CalibrationError(
             f"{len(sizes)} different message sizes are too few for a curve; measure at least "
             f"{MIN_SIZES}"
         )
-    monotone = np.minimum.accumulate(log_times[::-1])[::-1]
     line = _fit_line(np.log(sizes), monotone)
     points, log_time = _points_of_parts(sizes, monotone, line, protocols or Protocols((math.inf,)))
     knots = _needed_knots(points, log_time)
@@ -184,7 +183,7 @@ def _points_of_parts(
             log_times.append(np.log(np.maximum(time, time_s[first - 1])))
         log_size = np.log(sizes[own])
         base = partial(_log_line, line)
-        if number == 0 and protocols.flat_bytes > 0:
+        if sizes[first] < protocols.flat_bytes:
             base = partial(_log_flat_then_line, time_s[own], sizes[own], protocols)
         points.append(_between(log_size, protocols.flat_bytes))
         log_times.append(_interpolated(log_size, log_time[own], base, points[-1]))
@@ -267,9 +266,11 @@ def _interpolated(
     residual = log_time - base(log_size)
     if len(residual) == 1:
         return log_time
-    bend = np.asarray(PchipInterpolator(log_size, residual)(at))
-    # The residual may fall faster than the model rises; the sum of both must not.
-    return np.maximum.accumulate(base(at) + bend)
+    between = base(at) + np.asarray(PchipInterpolator(log_size, residual)(at))
+    # The residual may fall faster than the model rises; the sum of both must not, nor must it pass
+    # the next measured time.
+    following = log_time[np.searchsorted(log_size, at)]
+    return np.minimum(np.maximum.accumulate(between), following)
 
 
 def _log_flat_then_line(
@@ -285,17 +286,31 @@ def _log_flat_then_line(
     return np.asarray(np.log(latency_s + more_bytes / protocols.bytes_per_s[0]), dtype=np.float64)
 
 
-def _below_medians(
+def _never_falling(
     size_bytes: NDArray[np.float64], log_time: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Different sizes, ascending, and the time that counts of each one's repeats."""
-    order = np.lexsort((log_time, size_bytes))
-    sizes, first, count = np.unique(size_bytes[order], return_index=True, return_counts=True)
-    times = log_time[order]
-    place = np.maximum((count - 1) / 2 - _BELOW_MEDIAN, 0.0)
-    low = first + place.astype(np.int64)
-    high = np.minimum(low + 1, first + count - 1)
-    return sizes, times[low] + (place % 1) * (times[high] - times[low])
+    """Different sizes, ascending, and the time that counts of each one; none above a later one.
+
+    Neighbours whose times fall are pooled until none do (pool adjacent violators).
+    """
+    sizes, index = np.unique(size_bytes, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    repeats = np.split(log_time[order], np.cumsum(np.bincount(index))[:-1])
+    pools: list[tuple[int, NDArray[np.float64], float]] = []
+    for times in repeats:
+        count, pooled, time = 1, times, _below_median(times)
+        while pools and pools[-1][2] > time:
+            earlier_count, earlier, _ = pools.pop()
+            count, pooled = earlier_count + count, np.concatenate([earlier, pooled])
+            time = _below_median(pooled)
+        pools.append((count, pooled, time))
+    return sizes, np.repeat([time for *_, time in pools], [count for count, *_ in pools])
+
+
+def _below_median(log_times: NDArray[np.float64]) -> float:
+    """The time that counts of measurements of one time."""
+    place = max((len(log_times) - 1) / 2 - _BELOW_MEDIAN, 0.0)
+    return float(np.interp(place, np.arange(len(log_times)), np.sort(log_times)))
 
 
 def _needed_knots(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -18,14 +18,15 @@ def test_four_devices_go_from_ll_to_simple():
     # They meet where 10.2 us = 3/4 of the size * (1 / 141 - 1 / 360) ns a byte.
     assert protocols is not None
     assert protocols.certain
-    assert protocols.switch_bytes == pytest.approx([10.2e-6 * 4 / 3 / (1 / 141e9 - 1 / 360e9)])
-    assert protocols.bytes_per_s == pytest.approx([141e9 * 4 / 3, 360e9 * 4 / 3])
+    _, switch = protocols.switch_bytes
+    assert switch == pytest.approx(10.2e-6 * 4 / 3 / (1 / 141e9 - 1 / 360e9))
+    assert protocols.bytes_per_s[1:] == pytest.approx([141e9 * 4 / 3, 360e9 * 4 / 3])
 
 
 def test_eight_devices_use_ll128_between():
     protocols = nccl_protocols(HOPPER, CollectiveOp.ALL_GATHER, 8)
     assert protocols is not None
-    first, second = protocols.switch_bytes
+    _, first, second = protocols.switch_bytes
     assert first == pytest.approx(16.5e-6 * 8 / 7 / (1 / 141e9 - 1 / 331.2e9))
     assert second == pytest.approx(4.9e-6 * 8 / 7 / (1 / 331.2e9 - 1 / 360e9))
 
@@ -34,7 +35,7 @@ def test_switches_that_add_take_over_large_sums():
     protocols = nccl_protocols(HOPPER, CollectiveOp.ALL_REDUCE, 8)
     assert protocols is not None
     # LL: 6.6 + 14 * 0.6 = 15 us and 141 * 8 / 14 GB/s of the message.
-    assert protocols.switch_bytes == pytest.approx([10e-6 / (14 / 8 / 141e9 - 1 / 270e9)])
+    assert protocols.switch_bytes[1:] == pytest.approx([10e-6 / (14 / 8 / 141e9 - 1 / 270e9)])
     assert protocols.bytes_per_s[-1] == pytest.approx(270e9)
 
 
@@ -46,12 +47,20 @@ def test_rings_use_all_channels_from_eight_bytes_a_thread_and_rank(rate, channel
     assert protocols.flat_bytes == channels * 512 * 8 * 4
 
 
+@pytest.mark.parametrize("kind", [LinkKind.NVSWITCH, LinkKind.PCIE])
+def test_the_time_may_jump_where_one_channel_has_all_its_threads(kind):
+    protocols = nccl_protocols(LinkSpec("link", kind, 24e9, 4e-6), CollectiveOp.ALL_REDUCE, 8)
+    assert protocols is not None
+    assert protocols.switch_bytes[0] == 512 * 8 * 8
+    assert protocols.bytes_per_s[0] == protocols.bytes_per_s[1]
+
+
 def test_pcie_has_no_ll128():
     link = LinkSpec("pcie", LinkKind.PCIE, 24e9, 4e-6)
     protocols = nccl_protocols(link, CollectiveOp.ALL_GATHER, 2)
     assert protocols is not None
     # 7.6 us and 12 GB/s of bus against 14.1 us and 24 GB/s.
-    assert protocols.switch_bytes == pytest.approx([6.5e-6 * 2 / (1 / 12e9 - 1 / 24e9)])
+    assert protocols.switch_bytes[1:] == pytest.approx([6.5e-6 * 2 / (1 / 12e9 - 1 / 24e9)])
     assert protocols.flat_bytes == 0
 
 
