@@ -313,6 +313,8 @@ class TransformerRuntime:
         fused_elementwise: Bias, activation, dropout and residual share kernels.
         softmax_group: Where attention is not fused, its softmax is one kernel if this divides a
             rank's heads over all samples of a micro-batch; else one kernel for each operator.
+        joins_gates: A gate and what it multiplies are halves of one product, whose gradients
+            separate kernels put together again.
         rotary: How positions are rotated into queries and keys.
         fused_accumulation: Products that make gradients add them to those of earlier passes.
         loss: How the loss is computed from the logits.
@@ -366,6 +368,7 @@ class TransformerRuntime:
     overlap_pipeline: bool = True
     fused_elementwise: bool = True
     softmax_group: int = 1
+    joins_gates: bool = False
     rotary: RotaryKernels = RotaryKernels.FUSED
     fused_accumulation: bool = True
     loss: LossKernels = LossKernels.FUSED

@@ -54,10 +54,17 @@ def test_fitted_values_are_those_of_the_runtime(program):
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "expected"), [(1, (16,)), (2, (11, 5)), (4, (6, 5, 5, 0)), (5, (5, 4, 4, 3, 0))]
+    ("pipeline", "expected"),
+    [
+        (1, (16,)),
+        (2, (10, 6)),
+        (3, (7, 7, 2)),
+        (4, (5, 5, 5, 1)),
+        (8, (3, 2, 3, 2, 3, 2, 1, 0)),
+    ],
 )
 def test_stages_share_the_arithmetic_of_layers_and_logits(pipeline, expected):
-    # The logits count as four layers: a stage of two takes the layer that passes ten.
+    # The logits count as four layers: a stage of four is full with five of the twenty.
     model = replace(TINY, layers=16)
     model = replace(model, vocab=4 * model.layer_matrix_parameters // model.hidden)
     assert step(model=model, pipeline=pipeline).layers_by_chunk == expected

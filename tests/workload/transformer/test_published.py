@@ -166,6 +166,6 @@ def test_steps_of_nanotron_ran_on_the_network_of_their_cloud(cases):
     steps = importlib.import_module("published_steps")
     job = steps.published_job(STEP)
     assert (job.program, job.cluster.network.kind) == ("nanotron", "efa")
-    assert job.layers_by_chunk == (11, 5)
+    assert job.layers_by_chunk == (10, 6)
     other = steps.published_job({**STEP, "program": "megatron_bridge"})
     assert other.cluster.network.kind == "infiniband"

@@ -138,6 +138,34 @@ def test_bytes_of_rotary_positions_by_hand(software, kv_heads, forward, backward
         assert kernels.count(kernel) == 1
 
 
+@pytest.mark.parametrize(
+    ("software", "values"),
+    # Separate kernels: three values for the activation and six for the product of gate and input;
+    # two read and two written to join halves of one product.
+    [(MEGATRON_CORE, 5), (PYTORCH, 9), (NANOTRON, 13)],
+)
+def test_bytes_of_the_gradient_of_a_gate_by_hand(software, values):
+    found, model = work("llama3_8b", software, tensor=2)
+    expected = values * 2 * model.ffn_hidden / 2 * 8192
+    moved = [k.traffic_bytes for k in found.layer_backward() if isinstance(k, Elementwise)]
+    assert moved.count(expected) == 1
+
+
+def test_a_divided_vocabulary_costs_the_bytes_of_its_operators():
+    # To FP32 6, maximum 4, difference, exponential and quotient 8 each, sum 4; back 8 and 6.
+    for software in (MEGATRON, NANOTRON):
+        found, model = work("llama3_8b", software, tensor=4)
+        logits, head = model.vocab / 4 * 8192, found.head()
+        for kernels, each in ((head.forward, 38), (head.backward, 14)):
+            loss = kernels[-1]
+            assert isinstance(loss, Elementwise)
+            assert loss.traffic_bytes == each * logits
+        # Streams, however separate the program's other kernels are.
+        whole = KernelTimes(make_device(), Precision.BF16, MEGATRON).measure([head.forward[-1:]])
+        apart = KernelTimes(make_device(), Precision.BF16, NANOTRON).measure([head.forward[-1:]])
+        assert whole == apart
+
+
 def test_learned_positions_and_latent_columns_are_not_rotated_again():
     for name, software in (
         ("gpt_22b", MEGATRON_CORE),

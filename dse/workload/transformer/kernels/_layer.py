@@ -106,9 +106,8 @@ class LayerWork:
         kernels += self.attention.between(backward=True)
         kernels += self.attention.positions(backward=True)
         kernels += self._bias_gradients()
-        per_value = value * ((5 if self._fused else 8) if model.gated_ffn else 3)
         if model.ffn_hidden:
-            moved = per_value * model.ffn_hidden / self._tensor * self.tokens
+            moved = value * self._gradient_values * model.ffn_hidden / self._tensor * self.tokens
             inner = model.ffn_hidden / self._tensor * self.tokens
             kernels.append(Elementwise(moved, calls=self._activation(inner, backward=True)))
         if self.experts is not None:
@@ -119,6 +118,19 @@ class LayerWork:
         if self._mask:
             kernels += [Elementwise((2 * value + 1) * hidden * self._rows)] * 2
         return [*kernels, *self.attention.core_backward()]
+
+    @property
+    def _gradient_values(self) -> int:
+        """Values that the gradient of an activation reads and writes for each inner column.
+
+        With separate kernels a gate takes three: its product has two gradients, each from two
+        values, beside that of the activation. Halves of one product are put together again.
+        """
+        if not self._model.gated_ffn:
+            return 3
+        if self._fused:
+            return 5
+        return 13 if self._problem.software.joins_gates else 9
 
     def weight_gradients(self) -> list[Kernel]:
         """The kernels of a layer's backward pass on which no other gradient depends."""
@@ -261,7 +273,9 @@ class LayerWork:
             (backward, "cross_entropy_backward", backward_bytes),
         ):
             calls = (OperatorCall.of(op, **loss),)
-            kernels.append(Elementwise(moved * logits, launches, calls=calls))
+            # What splits the vocabulary are casts, sums and products: streams, whatever is fused.
+            streams = self._problem.software.loss is LossKernels.SPLIT_VOCABULARY
+            kernels.append(Elementwise(moved * logits, launches, copies=streams, calls=calls))
         return Work(tuple(forward), tuple(backward))
 
     def head_weight_gradients(self) -> list[Kernel]:
@@ -304,5 +318,5 @@ def _loss_bytes(loss: LossKernels, value: int) -> tuple[int, int, int]:
     if loss is LossKernels.TORCH:
         # Cast, log-softmax; zeros for the gradient, its own gradient from both, cast back.
         return (value + 4) + 8, 4 + 12 + (4 + value), 3
-    # Cast, maximum, difference, exponential, sum, quotient; a copy, a product, the cast back.
-    return (value + 4) + 4 + 8 + 8 + 4 + 8, 8 + 8 + (4 + value), 6
+    # Cast, maximum, difference, exponential, sum, quotient; a product in place, the cast back.
+    return (value + 4) + 4 + 8 + 8 + 4 + 8, 8 + (4 + value), 6

@@ -86,6 +86,7 @@ NANOTRON = TransformerRuntime(
     overlap_tensor_products=False,
     overlap_pipeline=False,
     fused_elementwise=False,
+    joins_gates=True,
     rotary=RotaryKernels.COPIED,
     fused_accumulation=False,
     loss=LossKernels.SPLIT_VOCABULARY,

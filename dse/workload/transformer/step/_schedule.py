@@ -104,9 +104,9 @@ def _counted_ends(layers: int, chunks: int, first: int, last: int) -> list[int]:
 def layers_by_work(layers: int, pipeline: int, head: float) -> tuple[int, ...]:
     """Returns how many layers each stage has if stages share the arithmetic, head included.
 
-    Stages are filled in the order of the model. A layer that reaches beyond a stage's share of the
-    arithmetic still belongs to it, so that later stages have less, and the last ones may have no
-    layer.
+    Stages are filled in the order of the model until they reach their share of the arithmetic. A
+    layer that reaches beyond it still belongs to its stage, so that later stages have less, and
+    the last ones may have no layer.
 
     Args:
         layers: Layers of the model.
@@ -114,14 +114,14 @@ def layers_by_work(layers: int, pipeline: int, head: float) -> tuple[int, ...]:
         head: Arithmetic of the logits over that of a layer.
 
     Returns:
-        One number a stage; the head is on the last one.
+        One number a stage; the last one has norm, logits and loss as well.
     """
     total = layers + head
     found = [0] * pipeline
     stage = 0
     for layer in range(1, layers + 1):
         found[stage] += 1
-        if layer > total * (stage + 1) / pipeline and stage < pipeline - 1:
+        if layer >= total * (stage + 1) / pipeline and stage < pipeline - 1:
             stage += 1
     return tuple(found)
 
