@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.workload.dlrm.solver.moves._assignment import OVERFLOW_S, Assignment, Change, Evaluator
 from dse.workload.dlrm.solver.moves._balance import Balancer
+from dse.workload.dlrm.solver.moves._evaluator import OVERFLOW_S, Evaluator
 from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
+from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays
 from dse.workload.dlrm.solver.moves._repack import repack
 from dse.workload.dlrm.solver.moves._shards import movable_shards
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import ShardingOptions
+    from dse.workload.dlrm.solver.moves._plans import Assignment, Change
     from dse.workload.dlrm.solver.moves._shards import MovableShards
 
 #: Improving changes that are combined in one round.
@@ -170,8 +172,14 @@ class Moves:
     def score_all(self, plans: Sequence[Assignment]) -> list[Candidate]:
         """Scores plans together, equal ones once."""
         different = list(dict.fromkeys(plans))
-        values = self.evaluator.of_plans(different).rank_by.tolist()
+        values = self.evaluator.of_plans(PlanArrays.of(different)).rank_by.tolist()
         return [Candidate(plan, value) for plan, value in zip(different, values, strict=True)]
+
+    def best_of(self, plans: PlanArrays, count: int) -> list[Candidate]:
+        """Scores plans and returns the best of them, best first."""
+        values = self.evaluator.of_plans(plans).rank_by
+        order = np.argsort(values, kind="stable")[:count].tolist()
+        return [Candidate(plans.plan(number), float(values[number])) for number in order]
 
     def weights(self, plan: Assignment) -> NDArray[np.float64]:
         """Returns the cost of the largest of each load around a plan; shape `(loads,)`."""
