@@ -238,7 +238,7 @@ class _Pass:
         """
         if self._moves.is_over() or start.rank_by > best.rank_by * (1 + margin):
             return _better(best, start)
-        return _better(best, self._descended(start))
+        return _better(best, self._moves.descend(start, self._rounds, best))
 
     def _descended(self, start: Candidate) -> Candidate:
         return self._moves.descend(start, self._rounds)
