@@ -19,7 +19,7 @@ from dse.workload.dlrm.scoring._features import (
 )
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
-from dse.workload.dlrm.solver.moves._assignment import Evaluator, from_plan
+from dse.workload.dlrm.solver.moves import Evaluator, from_plan
 from tests.conftest import make_cluster, make_table
 from tests.workload.dlrm.solver.bound.oracle import dlrm
 

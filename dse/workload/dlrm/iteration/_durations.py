@@ -29,6 +29,7 @@ from dse.workload.dlrm.iteration._exchange_durations import (
 from dse.workload.dlrm.iteration._exchanges import (
     all_reduce_s,
     node_group,
+    once_if_alike,
 )
 from dse.workload.dlrm.iteration._weight_sync import synced_bytes, weight_sync_s
 from dse.workload.dlrm.scoring._features import (
@@ -91,7 +92,7 @@ def slot_durations_s(
     if layout >> ExchangeGroup.REPLICATED & 1:
         replicated = features[group_column(ExchangeGroup.REPLICATED, GroupFeature.EXCHANGED)]
         durations[Slot.REPLICATED_ALL_REDUCE] = all_reduce_s(
-            problem, problem.software.replicated_gradient_bytes * replicated
+            problem, problem.software.replicated_gradient_bytes * once_if_alike(replicated)
         )
         _fill_replicated_update(problem, features, durations)
     if problem.sync is not None:

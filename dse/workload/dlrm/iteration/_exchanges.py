@@ -127,6 +127,18 @@ def _direct_s(
     return all_to_all_v_time_s(cluster, local_bytes, remote_bytes, node_remote_bytes)
 
 
+def once_if_alike(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the values of the first rank if all ranks have the same: times are looked up once.
+
+    Args:
+        values: Shape `(ranks, candidates)`.
+
+    Returns:
+        Shape `(1, candidates)` or as given.
+    """
+    return values[:1] if (values == values[:1]).all() else values
+
+
 def all_reduce_s(problem: DlrmProblem, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the time of reducing gradients of replicated tables and hot rows over all ranks.
 
@@ -166,11 +178,12 @@ def reduce_scatter_s(
         node_counts: As in :func:`over_nodes`.
 
     Returns:
-        Seconds; shape `(ranks, candidates)`.
+        Seconds; shape `(ranks, candidates)`, or `(1, candidates)` for all ranks.
     """
     cluster = problem.cluster
     if not _has_two_steps(problem):
-        return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes)
+        once = once_if_alike(held_bytes)
+        return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, once)
     local = cluster.domain_size
     between_s = between_nodes_s(cluster, held_bytes[::local] / local, node_counts)
     return reduce_inside_s(cluster, held_bytes) + between_s
@@ -181,13 +194,20 @@ def reduce_inside_s(cluster: Cluster, held_bytes: NDArray[np.float64]) -> NDArra
 
     Args:
         cluster: The cluster.
-        held_bytes: Partial sums of the whole batch on each rank, any shape.
+        held_bytes: Partial sums of the whole batch on each rank; shape `(ranks, candidates)`.
 
     Returns:
         Seconds, in the same shape.
     """
+    by_node = held_bytes.reshape(-1, cluster.domain_size, held_bytes.shape[1])
+    if (by_node == by_node[:, :1]).all():
+        # All ranks of a node have the same, so times are looked up once for each node.
+        by_node = by_node[:, :1]
     group = Group.domain(cluster)
-    return collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, held_bytes, group)
+    lasts_s = collective_time_s(cluster, CollectiveOp.REDUCE_SCATTER, by_node, group)
+    return np.repeat(lasts_s, cluster.domain_size // by_node.shape[1], axis=1).reshape(
+        held_bytes.shape
+    )
 
 
 def between_nodes_s(

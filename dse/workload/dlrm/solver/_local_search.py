@@ -29,6 +29,7 @@ from dse.workload.dlrm.solver.moves import (
     Candidate,
     Evaluator,
     Moves,
+    PlanArrays,
     from_plan,
     to_plan,
 )
@@ -89,7 +90,7 @@ class LocalSearch:
             plans with their ranks.
         """
         starts = [from_plan(plan, self._options) for plan in plans]
-        values = Evaluator(self._options).of_plans(starts)
+        values = Evaluator(self._options).of_plans(PlanArrays.of(starts))
         self.plans_scored += len(plans)
         ranked = zip(starts, values.rank_by.tolist(), strict=True)
         return values.time_s, [Candidate(start, rank_by) for start, rank_by in ranked]
@@ -190,11 +191,8 @@ class _Pass:
     def _constructed(self, constructor: Constructor, first: Candidate) -> list[Candidate]:
         """Returns the best constructed plans, balanced."""
         moves = self._moves
-        plans = moves.score_all(
-            constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
-        )
-        plans.sort(key=lambda start: start.rank_by)
-        chosen = plans[: self._effort.starts]
+        plans = constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
+        chosen = moves.best_of(plans, self._effort.starts)
         if not chosen[0].fits:
             chosen.append(moves.score(constructor.plan_by_bytes()))
         # Around a better plan other loads are expensive.
@@ -240,7 +238,7 @@ class _Pass:
         """
         if self._moves.is_over() or start.rank_by > best.rank_by * (1 + margin):
             return _better(best, start)
-        return _better(best, self._descended(start))
+        return _better(best, self._moves.descend(start, self._rounds, best))
 
     def _descended(self, start: Candidate) -> Candidate:
         return self._moves.descend(start, self._rounds)

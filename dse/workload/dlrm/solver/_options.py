@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -113,6 +114,31 @@ class Cut:
     anywhere: bool
 
 
+class CutArrays(NamedTuple):
+    """What plans as arrays need of all cuts; shape `(cuts,)` each but the last.
+
+    Attributes:
+        groups: Exchange groups as bits of the layout.
+        place_counts: Ranks or nodes that have to be named: none for cuts on all ranks.
+        reached: Ranks that a shard on one of these reaches.
+        starts: Where the rows of its shards begin in `rows`.
+        uneven: Whether it is on all ranks, which are not alike.
+        copied: Row of what all ranks have alike; -1 for cuts on some ranks, and uneven ones.
+        hot: Row of the copy of its hot rows that every rank has besides; -1 without.
+        rows: Rows of all shards on every rank that they reach, one shard after the other; none of
+            cuts on all ranks.
+    """
+
+    groups: NDArray[np.int64]
+    place_counts: NDArray[np.int64]
+    reached: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    uneven: NDArray[np.bool_]
+    copied: NDArray[np.int64]
+    hot: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
 class PlacedShards(NamedTuple):
     """Shards of a placed cut on all their ranks.
 
@@ -158,6 +184,7 @@ class ShardingOptions:
         self._keys: dict[int, list[CutKey]] = {}
         self._masks: dict[object, tuple[NDArray[np.bool_], bool]] = {}
         self._placed: dict[tuple[int, tuple[int, ...]], PlacedShards] = {}
+        self._arrays: CutArrays | None = None
         self._every = np.arange(request.world_size)
         self._single = list(self._every.reshape(-1, 1))
         if request.may_use_host:
@@ -205,6 +232,40 @@ class ShardingOptions:
         if found is None:
             found = self._placements[table] = placements_allowed(table, self.request)
         return found
+
+    @property
+    def arrays(self) -> CutArrays:
+        """The cuts created so far as arrays."""
+        if self._arrays is None:
+            self._arrays = self._in_arrays()
+        return self._arrays
+
+    def _in_arrays(self) -> CutArrays:
+        everywhere = PlacementScope.ALL
+        rows, counts, reached, uneven, copied = [], [], [], [], []
+        for cut in self.cuts:
+            chosen: Sequence[int] = cut.first_rows
+            if cut.scope is PlacementScope.NODE:
+                shape = len(cut.rows), self.request.local_size
+                chosen = np.broadcast_to(cut.rows, shape).ravel().tolist()
+            elif cut.scope is everywhere:
+                chosen = ()
+            rows.append(chosen)
+            counts.append(0 if cut.scope is everywhere else cut.key.shards)
+            reached.append(self.request.local_size if cut.scope is PlacementScope.NODE else 1)
+            uneven.append(cut.scope is everywhere and not cut.even)
+            copied.append(cut.first_rows[0] if cut.scope is everywhere and cut.even else -1)
+        lengths = np.array([len(chosen) for chosen in rows], dtype=np.int64)
+        return CutArrays(
+            groups=np.array([cut.groups for cut in self.cuts], dtype=np.int64),
+            place_counts=np.array(counts, dtype=np.int64),
+            reached=np.array(reached, dtype=np.int64),
+            starts=np.cumsum(lengths) - lengths,
+            uneven=np.array(uneven, dtype=bool),
+            copied=np.array(copied, dtype=np.int64),
+            hot=np.array([cut.hot for cut in self.cuts], dtype=np.int64),
+            rows=np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())),
+        )
 
     def placed_shards(self, cut: int, places: tuple[int, ...]) -> PlacedShards:
         """Returns the shards of a placed cut, with their ranks; copies of hot rows left out."""
@@ -319,6 +380,7 @@ class ShardingOptions:
 
     def _make(self, keys: list[CutKey]) -> None:
         """Creates cuts."""
+        self._arrays = None
         made = [
             self.scorer.placements.parts(
                 key.table, key.kind, key.shards, self._cached_share(key), key.hot_rows

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dse.workload.dlrm.solver.moves._annealing import AnnealingBalancer
-from dse.workload.dlrm.solver.moves._assignment import (
-    Assignment,
-    Change,
-    Evaluator,
-    Values,
-    from_plan,
-    to_plan,
-)
 from dse.workload.dlrm.solver.moves._balance import Balancer
+from dse.workload.dlrm.solver.moves._evaluator import Evaluator, Values
 from dse.workload.dlrm.solver.moves._moves import QUICK, THOROUGH, Candidate, Effort, Moves
 from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
+from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays
+from dse.workload.dlrm.solver.moves._plans import Assignment, Change, from_plan, to_plan
 from dse.workload.dlrm.solver.moves._repack import repack
 from dse.workload.dlrm.solver.moves._shards import MovableShards, movable_shards
 
@@ -30,6 +25,7 @@ __all__ = [
     "MovableShards",
     "Moves",
     "Neighbourhood",
+    "PlanArrays",
     "Values",
     "from_plan",
     "movable_shards",

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.workload.dlrm.solver.moves._assignment import OVERFLOW_S, Assignment, Change, Evaluator
 from dse.workload.dlrm.solver.moves._balance import Balancer
+from dse.workload.dlrm.solver.moves._evaluator import OVERFLOW_S, Evaluator
 from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
+from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays
 from dse.workload.dlrm.solver.moves._repack import repack
 from dse.workload.dlrm.solver.moves._shards import movable_shards
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import ShardingOptions
+    from dse.workload.dlrm.solver.moves._plans import Assignment, Change
     from dse.workload.dlrm.solver.moves._shards import MovableShards
 
 #: Improving changes that are combined in one round.
@@ -45,6 +47,7 @@ class Effort(NamedTuple):
         fine_starts: Whether to construct many plans on several nodes.
         restarts: How often the search restarts when no neighbour is better.
         margin: How far behind the incumbent a restart may be to be searched, as a share.
+        lag: How far behind it one may be after a round to be searched on.
         programs: Whether to start from the linear programs that bound plans as well. They know
             which tables to take out of a common exchange together, and take a fraction of a second
             for a hundred tables.
@@ -64,6 +67,7 @@ class Effort(NamedTuple):
     fine_starts: bool
     restarts: int
     margin: float
+    lag: float
     programs: bool
     repacks: int
     least_imbalance: float
@@ -80,6 +84,7 @@ THOROUGH = Effort(
     fine_starts=True,
     restarts=4,
     margin=np.inf,
+    lag=np.inf,
     programs=True,
     repacks=2,
     least_imbalance=0.0,
@@ -98,6 +103,7 @@ QUICK = Effort(
     fine_starts=False,
     restarts=1,
     margin=0.03,
+    lag=0.01,
     programs=False,
     repacks=0,
     least_imbalance=1e-3,
@@ -170,8 +176,14 @@ class Moves:
     def score_all(self, plans: Sequence[Assignment]) -> list[Candidate]:
         """Scores plans together, equal ones once."""
         different = list(dict.fromkeys(plans))
-        values = self.evaluator.of_plans(different).rank_by.tolist()
+        values = self.evaluator.of_plans(PlanArrays.of(different)).rank_by.tolist()
         return [Candidate(plan, value) for plan, value in zip(different, values, strict=True)]
+
+    def best_of(self, plans: PlanArrays, count: int) -> list[Candidate]:
+        """Scores plans and returns the best of them, best first."""
+        values = self.evaluator.of_plans(plans).rank_by
+        order = np.argsort(values, kind="stable")[:count].tolist()
+        return [Candidate(plans.plan(number), float(values[number])) for number in order]
 
     def weights(self, plan: Assignment) -> NDArray[np.float64]:
         """Returns the cost of the largest of each load around a plan; shape `(loads,)`."""
@@ -180,8 +192,17 @@ class Moves:
         weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
         return weights
 
-    def descend(self, current: Candidate, rounds: int) -> Candidate:
-        """Runs rounds of balancing and of other cuts until nothing is better."""
+    def descend(
+        self, current: Candidate, rounds: int, best: Candidate | None = None
+    ) -> Candidate:
+        """Runs rounds of balancing and of other cuts until nothing is better.
+
+        Args:
+            current: Where to begin.
+            rounds: Most rounds.
+            best: The best plan so far; it ends once a round leaves it too far behind that.
+        """
+        enough = np.inf if best is None else best.rank_by * (1 + self._effort.lag)
         for _ in range(rounds):
             if self.is_over():
                 break
@@ -191,7 +212,7 @@ class Moves:
             if self.is_over():
                 break
             current = self.recut(current, weights)
-            if current.rank_by >= before * (1 - _LEAST_GAIN):
+            if current.rank_by >= before * (1 - _LEAST_GAIN) or current.rank_by > enough:
                 break
         return current
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.sharding import ShardingType, stored_bytes
 from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
-from dse.workload.dlrm.solver.moves._assignment import Change
+from dse.workload.dlrm.solver.moves._plans import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import Cut, CutKey, ShardingOptions
-    from dse.workload.dlrm.solver.moves._assignment import Assignment
+    from dse.workload.dlrm.solver.moves._plans import Assignment
     from dse.workload.dlrm.solver.moves._shards import MovableShards
 
 #: Share of memory filled by tables beyond which some may be better off in host memory.

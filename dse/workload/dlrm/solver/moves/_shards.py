@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.sharding import ShardingType
 from dse.workload.dlrm.solver._options import PlacementScope
-from dse.workload.dlrm.solver.moves._assignment import Assignment
+from dse.workload.dlrm.solver.moves._plans import Assignment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

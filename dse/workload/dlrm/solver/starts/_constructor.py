@@ -16,7 +16,7 @@ not get there: until the last table has changed, some rank holds a shard more th
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,12 +27,12 @@ from dse.workload.dlrm.solver._options import PlacementScope, worth_copying
 from dse.workload.dlrm.solver.starts._placing import largest_shards, place_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import Cut, CutKey, ShardingOptions
-    from dse.workload.dlrm.solver.moves import Assignment
+    from dse.workload.dlrm.solver.moves import Assignment, PlanArrays
 
 #: How many of the tables that may be copied are, as shares of all of them.
 _COPIED_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -64,8 +64,8 @@ _RANK_CUTS = (
 #: Tables times ranks beyond which tiers are tried in large steps only.
 _MANY = 5_000
 
-#: Plans that are placed together; the loads of their ranks should stay in the cache.
-_TOGETHER = 200
+#: Sizes of tiers that are kept: they depend on little.
+_TIERS_KEPT = 256
 
 #: Types in order of preference; those that cut rows, and with them a table's lookups, come last.
 _TYPES = (
@@ -121,6 +121,24 @@ _MANY_TIERS = _Tiers(
 )
 
 
+class _TierSizes(NamedTuple):
+    """Tables in each tier of one plan, and how they are cut.
+
+    Attributes:
+        on_all: Tables that are cut by rows over all ranks, the heaviest ones.
+        on_nodes: Tables that are cut by rows over nodes, the next ones.
+        copied: Tables that are copied, the first ones of these.
+        node_cut: Type and number of shards of those over nodes.
+        rank_cut: The same of the rest.
+    """
+
+    on_all: int
+    on_nodes: int
+    copied: int
+    node_cut: tuple[ShardingType, int]
+    rank_cut: tuple[ShardingType, int]
+
+
 class _Offered(NamedTuple):
     """Cuts that tables may take, coarsest first; they do not include copies on every rank.
 
@@ -155,7 +173,7 @@ class Constructor:
         self._fallback = fallback
         self._memory_bytes = memory_bytes
 
-    def plans(self, weights: NDArray[np.float64], *, fine: bool = True) -> list[Assignment]:
+    def plans(self, weights: NDArray[np.float64], *, fine: bool = True) -> PlanArrays:
         """Returns distinct plans.
 
         Args:
@@ -163,27 +181,23 @@ class Constructor:
             fine: Whether to try tiers of tables in small steps.
         """
         request = self._options.request
-        cuts = list(self._all_cuts(weights))
+        cuts = self._all_cuts(weights)
         if request.node_count > 1:
             tiers = _MANY_TIERS if fine else _QUICK_TIERS
             if len(request.tables) * request.world_size > _MANY:
                 tiers = _FEW_TIERS
-            cuts += self._tiered(weights, tiers)
-        plans: list[Assignment] = []
-        different = list(dict.fromkeys(cuts))
-        for start in range(0, len(different), _TOGETHER):
-            together = np.array(different[start : start + _TOGETHER])
-            plans += place_shards(self._options, together, weights, self._memory_bytes)
-        return list(dict.fromkeys(plans))
+            cuts = np.concatenate((cuts, self._tiered(weights, tiers)))
+        first = {row.tobytes(): number for number, row in reversed(list(enumerate(cuts)))}
+        different = cuts[sorted(first.values())]
+        return place_shards(self._options, different, weights, self._memory_bytes)
 
     def plan_by_bytes(self) -> Assignment:
         """Returns a plan that balances memory alone, of finely cut tables."""
         weights = np.zeros(self._offered.sums.shape[1] - 1)
-        cuts = self._small_enough(self._limits(weights, _ANY_SHARE, _TIGHT_MEMORY_SHARE))
-        placed = place_shards(
-            self._options, cuts[None], weights, self._memory_bytes, by_bytes=True
-        )
-        return placed[0]
+        limits = self._limits(weights, (_ANY_SHARE,), _TIGHT_MEMORY_SHARE)
+        cuts = self._small_enough(limits, by_rows=True)
+        placed = place_shards(self._options, cuts, weights, self._memory_bytes, by_bytes=True)
+        return placed.plan(0)
 
     def placed(self, keys: Sequence[CutKey], weights: NDArray[np.float64]) -> Assignment:
         """Returns a plan of given cuts.
@@ -193,7 +207,7 @@ class Constructor:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
         """
         cuts = np.array([self._options.ids(keys)])
-        return place_shards(self._options, cuts, weights, self._memory_bytes)[0]
+        return place_shards(self._options, cuts, weights, self._memory_bytes).plan(0)
 
     @cached_property
     def _offered_keys(self) -> list[list[CutKey]]:
@@ -253,28 +267,37 @@ class Constructor:
         }
         return np.asarray(cut.costs.sum(axis=0) * ranks[cut.scope])
 
-    def _all_cuts(self, weights: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-        """Yields a cut for each table, for every number of copied tables and every share."""
-        counts = sorted({round(share * len(self._copies)) for share in _COPIED_SHARES})
-        for count in counts:
-            copied = self._copies[:count]
-            others = np.ones(len(self._fallback.cuts), dtype=bool)
-            others[[table for table, _ in copied]] = False
-            for share in _CUT_SHARES:
-                limits = self._limits(weights, share, _MEMORY_SHARE, others)
-                for by_rows in (False, True):
-                    chosen = self._small_enough(limits, by_rows=by_rows)
-                    for table, number in copied:
-                        chosen[table] = number
-                    yield tuple(chosen.tolist())
+    def _all_cuts(self, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Returns a cut for each table, for every number of copied tables and every share.
 
-    def _tiered(self, weights: NDArray[np.float64], tiers: _Tiers) -> Iterator[tuple[int, ...]]:
-        """Yields plans whose tables are cut alike within each tier.
+        Args:
+            weights: Seconds that one more unit of each load costs; shape `(loads,)`.
+
+        Returns:
+            Shape `(plans, tables)`.
+        """
+        counts = sorted({round(share * len(self._copies)) for share in _COPIED_SHARES})
+        copies = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
+        cuts = []
+        for count in counts:
+            tables, copied = copies[:count].T
+            others = np.ones(len(self._fallback.cuts), dtype=bool)
+            others[tables] = False
+            limits = self._limits(weights, _CUT_SHARES, _MEMORY_SHARE, others)
+            both = [self._small_enough(limits, by_rows=by_rows) for by_rows in (False, True)]
+            chosen = np.stack(both, axis=1).reshape(-1, len(others))
+            chosen[:, tables] = copied
+            cuts.append(chosen)
+        return np.concatenate(cuts)
+
+    def _tiered(self, weights: NDArray[np.float64], tiers: _Tiers) -> NDArray[np.int64]:
+        """Returns cuts that are alike within each tier of tables; shape `(plans, tables)`.
 
         Args:
             weights: Seconds that one more unit of each load costs; shape `(loads,)`.
             tiers: What is tried.
         """
+        request = self._options.request
         copies = np.array(self._copies, dtype=np.int64).reshape(-1, 2)
         heaviest = np.argsort(-(self._offered.sums[:, :-1] @ weights), kind="stable")
         copied_as = np.full(len(heaviest), len(copies))
@@ -284,54 +307,18 @@ class Constructor:
             kind: self._alike(*kind)
             for kind in (_ALL_CUT, *_NODE_CUTS[: tiers.node_cuts], *_RANK_CUTS[: tiers.rank_cuts])
         }
-        for on_all, share, node_cut, rank_cut in product(
-            tiers.on_all,
-            tiers.on_nodes,
-            _NODE_CUTS[: tiers.node_cuts],
-            _RANK_CUTS[: tiers.rank_cuts],
-        ):
-            # Without tables in a tier all its cuts are the same.
-            if share == 0.0 and node_cut != _NODE_CUTS[0]:
-                continue
-            if share == 1.0 and rank_cut != _RANK_CUTS[0]:
-                continue
-            counts = self._even_counts(on_all, share, node_cut[1], rank_cut[1])
-            for count in _thinned(counts, tiers.counts):
-                copied = copies[:count]
-                others = heaviest[copied_as >= count]
-                top, rest = others[:on_all], others[on_all:]
-                middle = rest[: round(share * len(rest))]
-                cuts = cuts_of[rank_cut].copy()
-                cuts[middle] = cuts_of[node_cut][middle]
-                cuts[top] = cuts_of[_ALL_CUT][top]
-                cuts[copied[:, 0]] = copied[:, 1]
-                yield tuple(cuts.tolist())
-
-    def _even_counts(
-        self, on_all: int, share: float, node_shards: int, rank_shards: int
-    ) -> list[int]:
-        """Returns numbers of copies that leave every rank, or node, the same number of shards.
-
-        None of them where all tables are in one tier, and all if no number comes out even.
-
-        Args:
-            on_all: Tables that are cut over all ranks.
-            share: Share of the others that is cut over nodes.
-            node_shards: Shards of each of these.
-            rank_shards: Shards of each of the rest.
-        """
-        request = self._options.request
-        alike = not on_all and share in (0.0, 1.0)
-        even = [0] if alike else []
-        for count in range(1, len(self._copies) + 1):
-            rest = max(0, len(self._fallback.cuts) - count - on_all)
-            over_nodes = round(share * rest)
-            shard_count, places = rank_shards * (rest - over_nodes), request.world_size
-            if not shard_count:
-                shard_count, places = node_shards * over_nodes, request.node_count
-            if shard_count % places == 0:
-                even.append(count)
-        return even or [len(self._copies)]
+        plans = []
+        sizes = len(heaviest), len(copies), request.world_size, request.node_count
+        for tier in _tier_sizes(tiers, sizes):
+            others = heaviest[copied_as >= tier.copied]
+            cuts = cuts_of[tier.rank_cut].copy()
+            over_nodes = others[tier.on_all : tier.on_all + tier.on_nodes]
+            cuts[over_nodes] = cuts_of[tier.node_cut][over_nodes]
+            top = others[: tier.on_all]
+            cuts[top] = cuts_of[_ALL_CUT][top]
+            cuts[copies[: tier.copied, 0]] = copies[: tier.copied, 1]
+            plans.append(cuts)
+        return np.array(plans, dtype=np.int64).reshape(-1, len(heaviest))
 
     def _alike(self, kind: ShardingType, shards: int) -> NDArray[np.int64]:
         """Returns the cuts of all tables by one type, as far as each allows.
@@ -356,38 +343,100 @@ class Constructor:
     def _limits(
         self,
         weights: NDArray[np.float64],
-        cost_share: float,
+        cost_shares: Sequence[float],
         memory_share: float,
         tables: NDArray[np.bool_] | slice = slice(None),
     ) -> NDArray[np.float64]:
-        """Returns limits on the loads and bytes of a shard; shape `(loads + 1,)`."""
+        """Returns limits on the loads and bytes of a shard; shape `(shares, loads + 1)`."""
         sums = self._offered.sums[tables].sum(axis=0)
-        limits = cost_share * sums / self._options.request.world_size
-        limits[:-1][weights <= 0] = np.inf
+        limits = np.array(cost_shares)[:, None] * sums / self._options.request.world_size
+        limits[:, :-1][:, weights <= 0] = np.inf
         fixed_bytes = self._options.scorer.memory_bytes_without_tables
-        limits[-1] = memory_share * max(0.0, self._memory_bytes - fixed_bytes)
+        limits[:, -1] = memory_share * max(0.0, self._memory_bytes - fixed_bytes)
         return np.asarray(limits)
 
-    def _small_enough(
-        self, limits: NDArray[np.float64], *, by_rows: bool = True
-    ) -> NDArray[np.int64]:
+    def _small_enough(self, limits: NDArray[np.float64], *, by_rows: bool) -> NDArray[np.int64]:
         """Returns for every table the coarsest cut whose shards are within the limits.
 
         If no cut is, the one with the smallest shards. Without `by_rows` a table is then cut into
         rows only if it is too large for the memory otherwise.
+
+        Args:
+            limits: As of :meth:`_limits`.
+            by_rows: Whether to cut rows.
+
+        Returns:
+            Shape `(shares, tables)`.
         """
         offered = self._offered
+        shares = np.zeros((len(limits), *offered.exists.shape))
         # Nothing is a share of zero, whatever the limit.
         with np.errstate(over="ignore"):
-            shares = (offered.largest / np.maximum(limits, 1e-300)).max(axis=2)
+            for load, most in enumerate(np.maximum(limits, 1e-300).T):
+                np.maximum(shares, offered.largest[..., load] / most[:, None, None], out=shares)
         excess = np.where(offered.exists, shares, np.inf)
         small = excess <= 1.0
         kept = offered.exists if by_rows else offered.whole_rows
-        fits = kept & (offered.largest[..., -1] <= limits[-1])
+        fits = kept & (offered.largest[..., -1] <= limits[0, -1])
         usable = np.where(fits.any(axis=1)[:, None], fits, True)
-        smallest = np.where(usable, excess, np.inf).argmin(axis=1)
-        place = np.where(small.any(axis=1), small.argmax(axis=1), smallest)
-        return np.asarray(offered.cuts[np.arange(len(place)), place])
+        smallest = np.where(usable, excess, np.inf).argmin(axis=2)
+        place = np.where(small.any(axis=2), small.argmax(axis=2), smallest)
+        return np.asarray(offered.cuts[np.arange(place.shape[1]), place])
+
+
+@lru_cache(maxsize=_TIERS_KEPT)
+def _tier_sizes(tiers: _Tiers, sizes: tuple[int, int, int, int]) -> tuple[_TierSizes, ...]:
+    """Returns how many tables each tier has in all plans that are tried.
+
+    Args:
+        tiers: What is tried.
+        sizes: Tables, those of them that may be copied, ranks, and nodes.
+    """
+    tables, copies, _, _ = sizes
+    found = []
+    for on_all, share, node_cut, rank_cut in product(
+        tiers.on_all,
+        tiers.on_nodes,
+        _NODE_CUTS[: tiers.node_cuts],
+        _RANK_CUTS[: tiers.rank_cuts],
+    ):
+        # Without tables in a tier all its cuts are the same.
+        if share == 0.0 and node_cut != _NODE_CUTS[0]:
+            continue
+        if share == 1.0 and rank_cut != _RANK_CUTS[0]:
+            continue
+        # Where all tables are in one tier none of them need be copied.
+        even = [0] if not on_all and share in (0.0, 1.0) else []
+        for count in range(1, copies + 1):
+            rest = max(0, tables - count - on_all)
+            if _comes_out_even(rest, round(share * rest), node_cut[1], rank_cut[1], sizes):
+                even.append(count)
+        for count in _thinned(even or [copies], tiers.counts):
+            on_nodes = round(share * max(0, tables - count - on_all))
+            found.append(_TierSizes(on_all, on_nodes, count, node_cut, rank_cut))
+    return tuple(found)
+
+
+def _comes_out_even(
+    rest: int,
+    over_nodes: int,
+    node_shards: int,
+    rank_shards: int,
+    sizes: tuple[int, int, int, int],
+) -> bool:
+    """Returns whether every rank, or node, has the same number of shards.
+
+    Args:
+        rest: Tables that are neither copied nor on all ranks.
+        over_nodes: Those of them that are cut over nodes.
+        node_shards: Shards of each of these.
+        rank_shards: Shards of each of the others.
+        sizes: See :func:`_tier_sizes`.
+    """
+    _, _, ranks, nodes = sizes
+    if over_nodes < rest:
+        return rank_shards * (rest - over_nodes) % ranks == 0
+    return node_shards * over_nodes % nodes == 0
 
 
 def _thinned(values: Sequence[int], most: int) -> list[int]:

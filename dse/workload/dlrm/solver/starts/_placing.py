@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.sharding import ShardingType
 from dse.workload.dlrm.solver._options import PlacementScope
-from dse.workload.dlrm.solver.moves import Assignment
+from dse.workload.dlrm.solver.moves import PlanArrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SPREAD_WEIGHT = 1e-3
 
 #: Loads of ranks that are looked at together, so that they stay in the processor's cache.
-_TOGETHER = 2**18
+_TOGETHER = 2**16
 
 #: More than any load costs.
 _NO_ROOM = 1e200
@@ -34,7 +34,7 @@ def place_shards(
     memory_bytes: float,
     *,
     by_bytes: bool = False,
-) -> list[Assignment]:
+) -> PlanArrays:
     """Places all shards of all plans.
 
     The shards of a table cost about the same, so they go to the best ranks in one step.
@@ -46,100 +46,113 @@ def place_shards(
         memory_bytes: What a rank may hold.
         by_bytes: Whether to look at memory only.
     """
-    placed: dict[int, Assignment] = {}
+    counts = options.arrays.place_counts[cuts]
+    ends = np.cumsum(counts).reshape(counts.shape)
+    places = np.empty(int(ends[-1, -1]), dtype=np.int64)
     # Different blocks of rows make nodes different, which are alike in all other plans.
-    different = [not options.cuts[number].even for number in range(len(options.cuts))]
-    uneven = np.array(different)[cuts].any(axis=1)
+    uneven = options.arrays.uneven[cuts].any(axis=1)
     each = max(1, _TOGETHER // (len(weights) * options.request.world_size))
     for alike in (np.flatnonzero(uneven), np.flatnonzero(~uneven)):
         for start in range(0, len(alike), each):
             chosen = alike[start : start + each]
-            found = _placed(options, cuts[chosen], weights, memory_bytes, by_bytes)
-            placed |= zip(chosen.tolist(), found, strict=True)
-    return [placed[plan] for plan in range(len(cuts))]
+            begins = (ends - counts)[chosen]
+            _place(options, cuts[chosen], weights, memory_bytes, by_bytes, begins, places)
+    return PlanArrays(cuts, counts, places)
 
 
-def _placed(
+def _place(
     options: ShardingOptions,
     cuts: NDArray[np.int64],
     weights: NDArray[np.float64],
     memory_bytes: float,
     by_bytes: bool,
-) -> list[Assignment]:
-    """Does what :func:`place_shards` does, with the same arguments, for plans at once."""
+    begins: NDArray[np.int64],
+    places: NDArray[np.int64],
+) -> None:
+    """Places the shards of plans at once, with the arguments of :func:`place_shards`.
+
+    Args:
+        options: See there, and so are the others.
+        cuts: Of these plans.
+        weights: See there.
+        memory_bytes: See there.
+        by_bytes: See there.
+        begins: Where the places of each table begin in `places`; shape `(plans, tables)`.
+        places: Ranks and nodes of all shards, to fill.
+    """
     request = options.request
-    plans, tables = cuts.shape
-    every = np.arange(plans)
     known, at = np.unique(cuts, return_inverse=True)
     at = at.reshape(cuts.shape)
     used = [options.cuts[number] for number in known.tolist()]
-    costs = largest_shards(used)
-    shards = np.array([cut.key.shards for cut in used])
+    shards = options.arrays.place_counts[known]
     moves = np.array([cut.scope is PlacementScope.RANK for cut in used])
+    # Those with most to place come first, so that others end before them.
+    most_first = np.argsort(-moves[at].sum(axis=1), kind="stable")
+    at, begins = at[most_first], begins[most_first]
+    left = moves[at].sum(axis=1)
     stays = np.array([cut.key.kind is ShardingType.TABLE_COLUMN_WISE for cut in used])
-    on_all = np.array([cut.scope is PlacementScope.ALL for cut in used])
-    nodes = _enough_nodes(options, used, int(np.where(on_all, 0, shards)[at].sum(axis=1).max()))
+    nodes = _enough_nodes(options, used, int(shards[at].sum(axis=1).max()))
     ranks = (nodes[:, None] * request.devices_per_node + np.arange(request.local_size)).ravel()
+    total = np.zeros((len(cuts), len(weights) + 1, len(ranks)))
+    total[:, -1] = options.scorer.memory_bytes_without_tables
+    # What orders shards and nodes: seconds, or bytes.
+    measure = np.append(weights, float(by_bytes))
+    _place_on_nodes(options, at, used, nodes, total, measure, begins, places)
+    # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
+    in_turn = np.argsort(ranks % request.devices_per_node, kind="stable")
+    ranks, held_bytes = ranks[in_turn], total[:, -1, in_turn]
     allowed = np.ones((len(used), len(ranks)), dtype=bool)
     for row in np.flatnonzero(moves).tolist():
         allowed[row] = used[row].allowed[ranks]
     any_pinned, any_stays = not allowed.all(), bool(stays.any())
-    moved_costs, moved_shards = np.where(moves[:, None], costs, 0.0), np.where(moves, shards, 0)
-    total = np.zeros((plans, costs.shape[1], len(ranks)))
-    total[:, -1] = options.scorer.memory_bytes_without_tables
-    places: list[list[tuple[int, ...]]] = [[()] * tables for _ in range(plans)]
-    # What orders shards and nodes: seconds, or bytes.
-    measure = np.append(weights, float(by_bytes))
-    _place_on_nodes(options, at, used, nodes, total, places, measure)
-    size = costs @ measure
-    order = np.argsort(np.where(moves, -size, np.inf)[at], axis=1, kind="stable")
-    node_of = ranks // request.devices_per_node
-    # Of equally good ranks neighbours are on different nodes: what a node sends counts, too.
-    nodes_in_turn = np.argsort(ranks % request.devices_per_node, kind="stable")
+    costs = np.where(moves[:, None], largest_shards(used), 0.0)
+    costs_bytes, node_of = costs[:, -1], ranks // request.devices_per_node
+    # Seconds of the loads that cost any, from here on.
+    counted = np.flatnonzero(weights > 0)
+    costs_s = costs[:, counted] * weights[counted]
+    total_s = total[:, counted][:, :, in_turn] * weights[counted, None]
+    shards = np.where(moves, shards, 0)
+    order = np.argsort(np.where(moves, -(costs @ measure), np.inf)[at], axis=1, kind="stable")
+    largest_s = total_s.max(axis=2, keepdims=True)
+    spread_s = _SPREAD_WEIGHT * total_s.sum(axis=1)
+    loads = np.arange(len(counted))[:, None]
     # Of many ranks it takes longer to get memory than to compute what is in it.
-    after, sums = np.empty_like(total), np.empty_like(total[:, :-1])
-    largest = total[:, :-1].max(axis=2, keepdims=True)
-    loads = np.arange(total.shape[1])[:, None]
-    for step in range(int(moves[at].sum(axis=1).max(initial=0))):
-        table = order[:, step]
-        cut = at[every, table]
-        cost = moved_costs[cut][:, :, None]
-        np.add(total, cost, out=after)
-        room = after[:, -1] <= memory_bytes
-        np.maximum(after[:, :-1], largest, out=sums)
-        after *= _SPREAD_WEIGHT
-        sums += after[:, :-1]
-        value = weights @ sums
+    room = np.empty_like(total_s)
+    for step in range(int(left.max(initial=0))):
+        plans = np.arange(int(np.count_nonzero(left > step)))
+        table = order[plans, step]
+        cut = at[plans, table]
+        cost_s, cost_bytes = costs_s[cut], costs_bytes[cut, None]
+        held = held_bytes[: len(plans)]
         # Ranks without room come last, those that hold the fewest bytes first.
-        full = _NO_ROOM * (1.0 + total[:, -1] / memory_bytes)
-        value = full if by_bytes else np.where(room, value, full)
+        full = _NO_ROOM * (1.0 + held / memory_bytes)
+        if by_bytes:
+            value = full
+        else:
+            after_s = np.add(total_s[: len(plans)], cost_s[:, :, None], out=room[: len(plans)])
+            value = np.maximum(after_s, largest_s[: len(plans)], out=after_s).sum(axis=1)
+            value += spread_s[: len(plans)]
+            value = np.where(held + cost_bytes <= memory_bytes, value, full)
         if any_pinned:
             value[~allowed[cut]] = np.inf
         if any_stays:
             home = node_of[value.argmin(axis=1)]
             value[stays[cut, None] & (node_of != home[:, None])] = np.inf
-        value = value[:, nodes_in_turn]
-        most = int(moved_shards[cut].max())
-        if most == 1:
-            best = nodes_in_turn[value.argmin(axis=1)[:, None]]
-        else:
-            best = nodes_in_turn[np.argsort(value, axis=1, kind="stable")[:, :most]]
-        at_best = every[:, None, None], loads, best[:, None, :]
+        count = shards[cut]
+        most = int(count.max())
+        best = value.argmin(axis=1)[:, None]
         if most > 1:
-            taken = np.arange(best.shape[1]) < moved_shards[cut, None]
-            cost = cost * taken[:, None, :]
-        total[at_best] += cost
-        np.maximum(largest, total[at_best][:, :-1].max(axis=2, keepdims=True), out=largest)
-        taken_by = zip(
-            places, table.tolist(), moved_shards[cut].tolist(), ranks[best].tolist(), strict=True
-        )
-        for of_plan, number, count, found in taken_by:
-            if count:
-                of_plan[number] = tuple(found[:count])
-    return [
-        Assignment(tuple(row), tuple(where))
-        for row, where in zip(cuts.tolist(), places, strict=True)
-    ]
+            best = np.repeat(best, most, axis=1)
+            several = np.flatnonzero(count > 1)
+            best[several] = np.argsort(value[several], axis=1, kind="stable")[:, :most]
+        plan, shard = np.nonzero(np.arange(most) < count[:, None])
+        rank = best[plan, shard]
+        places[begins[plan, table[plan]] + shard] = ranks[rank]
+        held_bytes[plan, rank] += cost_bytes[plan, 0]
+        spread_s[plan, rank] += _SPREAD_WEIGHT * cost_s.sum(axis=1)[plan]
+        total_s[plan, :, rank] += cost_s[plan]
+        highest = total_s[plans[:, None, None], loads, best[:, None, :]].max(axis=2, keepdims=True)
+        np.maximum(largest_s[: len(plans)], highest, out=largest_s[: len(plans)])
 
 
 def _enough_nodes(options: ShardingOptions, used: Sequence[Cut], shards: int) -> NDArray[np.int64]:
@@ -176,8 +189,9 @@ def _place_on_nodes(
     used: Sequence[Cut],
     nodes: NDArray[np.int64],
     total: NDArray[np.float64],
-    places: list[list[tuple[int, ...]]],
     measure: NDArray[np.float64],
+    begins: NDArray[np.int64],
+    places: NDArray[np.int64],
 ) -> None:
     """Places shards that fill nodes on the least loaded ones, and adds those on all ranks.
 
@@ -187,8 +201,9 @@ def _place_on_nodes(
         used: Cuts.
         nodes: The nodes that are looked at.
         total: Loads and bytes of their ranks, to add to; shape `(plans, loads + 1, ranks)`.
-        places: Places of all tables of all plans, to fill.
         measure: What a unit of each load and a byte counts; shape `(loads + 1,)`.
+        begins: Where the places of each table begin in `places`; shape `(plans, tables)`.
+        places: Ranks and nodes of all shards, to fill.
     """
     request = options.request
     scopes = np.array([cut.scope for cut in used])
@@ -228,9 +243,9 @@ def _place_on_nodes(
             where = order[more, offset]
             held[plans[more], where] += costs[cut[more], offset]
             busy[plans[more], where] += seconds[cut[more], offset]
-        ranked = nodes[order[:, :most]].tolist()
-        for plan, count, first in zip(plans.tolist(), shards[cut].tolist(), ranked, strict=True):
-            places[plan][table] = tuple(first[:count])
+        taken = np.arange(most) < shards[cut, None]
+        where = (begins[plans, table][:, None] + np.arange(most))[taken]
+        places[where] = nodes[order[:, :most][taken]]
     total += np.repeat(held.transpose(0, 2, 1), request.local_size, axis=2)
 
 

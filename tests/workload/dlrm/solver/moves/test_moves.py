@@ -28,7 +28,7 @@ from dse.workload.dlrm.solver.moves import (
     repack,
     to_plan,
 )
-from dse.workload.dlrm.solver.moves._assignment import _summed
+from dse.workload.dlrm.solver.moves._evaluator import _summed
 from tests.conftest import make_cluster, make_model, make_table
 
 ALL = frozenset(ShardingType)

@@ -10,7 +10,7 @@ from dse.sharding import PLANNERS, ShardingType, check_plan
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
-from dse.workload.dlrm.solver.moves import Evaluator, from_plan, to_plan
+from dse.workload.dlrm.solver.moves import Evaluator, PlanArrays, from_plan, to_plan
 from dse.workload.dlrm.solver.starts import Constructor
 from tests.conftest import make_cluster, make_model, make_table
 
@@ -39,7 +39,8 @@ def make_constructor(scorer: PlanScorer, types=ALL):
 
 def constructed(scorer: PlanScorer, types=ALL):
     options, constructor, weights = make_constructor(scorer, types)
-    return options, constructor.plans(weights)
+    plans = constructor.plans(weights)
+    return options, [plans.plan(number) for number in range(len(plans.cuts))]
 
 
 @pytest.mark.parametrize(("world", "per_node"), [(1, 4), (4, 4), (8, 4), (4, 1)])
@@ -75,7 +76,7 @@ def test_shards_are_spread_evenly():
 def test_plans_scored_together_score_as_by_themselves():
     options, plans = constructed(make_scorer())
     evaluator = Evaluator(options)
-    together = evaluator.of_plans(plans)
+    together = evaluator.of_plans(PlanArrays.of(plans))
     for plan, time_s, rank_by in zip(plans, together.time_s, together.rank_by, strict=True):
         alone = evaluator.value(plan)
         assert (time_s, rank_by) == pytest.approx(alone, rel=1e-12)

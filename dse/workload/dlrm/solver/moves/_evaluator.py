@@ -1,4 +1,4 @@
-"""Sharding plans inside the search, and incremental scoring of their neighbours.
+"""Scores of plans, and incremental scores of their neighbours.
 
 The features of a neighbour are those of the base plan, minus the shards that leave some ranks,
 plus the shards that arrive on others. Only these ranks change; the rest of a batch is a copy.
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.sharding import ShardingPlan
 from dse.workload.dlrm.solver._options import PlacementScope
+from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays, rank_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dse.workload.dlrm import PlanScorer
     from dse.workload.dlrm.solver._options import ShardingOptions
+    from dse.workload.dlrm.solver.moves._plans import Assignment, Change
 
 #: Feature values of one batch; bounds memory.
 _BATCH_VALUES = 12_000_000
@@ -37,50 +38,6 @@ _SPREAD_WEIGHT = 1e-3
 
 #: Penalty of a plan that does not fit, for each time it would fill the memory.
 OVERFLOW_S = 1e6
-
-
-class Change(NamedTuple):
-    """A different cut or different places of one table."""
-
-    table: int
-    cut: int
-    places: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A plan: the cut of every table, and the places of its shards.
-
-    Attributes:
-        cuts: Number of the cut in :class:`ShardingOptions`, by table.
-        places: Ranks or nodes of the shards, by table; empty for cuts on all ranks.
-    """
-
-    cuts: tuple[int, ...]
-    places: tuple[tuple[int, ...], ...]
-
-    def changed(self, changes: Sequence[Change]) -> Assignment:
-        """Returns the plan with some tables placed differently."""
-        cuts, places = list(self.cuts), list(self.places)
-        for table, cut, where in changes:
-            cuts[table], places[table] = cut, where
-        return Assignment(tuple(cuts), tuple(places))
-
-
-def from_plan(plan: ShardingPlan, options: ShardingOptions) -> Assignment:
-    """Converts a checked plan."""
-    placed = [options.key_and_places(index, table) for index, table in enumerate(plan.tables)]
-    return Assignment(
-        tuple(options.ids(key for key, _ in placed)), tuple(places for _, places in placed)
-    )
-
-
-def to_plan(assignment: Assignment, options: ShardingOptions) -> ShardingPlan:
-    """Converts an assignment back to a plan."""
-    tables = zip(assignment.cuts, assignment.places, strict=True)
-    return ShardingPlan(
-        options.request.world_size, tuple(options.plan(cut, places) for cut, places in tables)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,49 +74,9 @@ class Evaluator:
         for known, features in self._known:
             if known is assignment:
                 return features
-        features = self._features([assignment])[..., 0]
+        features = rank_features(self._options, PlanArrays.of([assignment]))[..., 0]
         features.flags.writeable = False
         self._known = [(assignment, features), *self._known[: _PLANS_KEPT - 1]]
-        return features
-
-    def _features(self, plans: Sequence[Assignment]) -> NDArray[np.float64]:
-        """Returns the placement features of plans; shape `(features, ranks, plans)`."""
-        options = self._options
-        cuts, shard_values = options.cuts, options.shard_values
-        ranks, count = options.request.world_size, shard_values.shape[1]
-        everywhere: list[int] = []
-        ends: list[int] = []
-        rows: list[int] = []
-        where: list[int] = []
-        held = np.zeros((count, len(plans)))
-        for number, plan in enumerate(plans):
-            everywhere.clear()
-            for cut, places in zip(plan.cuts, plan.places, strict=True):
-                chosen = cuts[cut]
-                if chosen.hot >= 0:
-                    everywhere.append(chosen.hot)
-                if chosen.scope is PlacementScope.RANK:
-                    rows.extend(chosen.first_rows)
-                    where.extend(places)
-                elif chosen.scope is PlacementScope.ALL and chosen.even:
-                    everywhere.append(chosen.first_rows[0])
-                else:
-                    on_ranks, reached = options.placed_lists(cut, places)
-                    rows.extend(on_ranks)
-                    where.extend(reached)
-            if everywhere:
-                held[:, number] = shard_values[everywhere].sum(axis=0)
-            ends.append(len(rows))
-        values_of = np.repeat(held[:, None], ranks, axis=1)
-        if rows:
-            values = shard_values[rows]
-            columns = np.repeat(np.arange(len(plans)), np.diff(ends, prepend=0))
-            keys = np.array(where) * len(plans) + columns
-            slots = keys[:, None] + np.arange(count) * (ranks * len(plans))
-            summed = np.bincount(slots.reshape(-1), values.reshape(-1), values_of.size)
-            values_of += summed.reshape(values_of.shape)
-        features = np.zeros((options.shard_features.shape[1], ranks, len(plans)))
-        features[options.columns] = values_of
         return features
 
     def layout(self, assignment: Assignment) -> int:
@@ -174,10 +91,11 @@ class Evaluator:
         values = self.values(assignment, [()])
         return float(values.time_s[0]), float(values.rank_by[0])
 
-    def of_plans(self, plans: Sequence[Assignment]) -> Values:
+    def of_plans(self, plans: PlanArrays) -> Values:
         """Scores unrelated plans."""
-        layouts = np.array([self.layout(plan) for plan in plans])
-        values = Values(np.empty(len(plans)), np.empty(len(plans)))
+        count = len(plans.cuts)
+        layouts = np.bitwise_or.reduce(self._options.arrays.groups[plans.cuts], axis=1)
+        values = Values(np.empty(count), np.empty(count))
         request, features = self._options.request, self._options.shard_features.shape[1]
         # At most one shard of every table on every rank.
         each = features * request.world_size * len(request.tables)
@@ -186,9 +104,9 @@ class Evaluator:
             members = np.flatnonzero(layouts == layout)
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
-                batch = self._features([plans[number] for number in index])
+                batch = rank_features(self._options, plans.chosen(index))
                 values.time_s[index], values.rank_by[index] = self._scored(int(layout), batch)
-        self.plans_scored += len(plans)
+        self.plans_scored += count
         return values
 
     def _scored(
