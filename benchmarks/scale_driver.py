@@ -87,7 +87,7 @@ def measure(executor: str, jobs: int, space: str, trials: int) -> DriverCost:
     import dse.search._run as run_module
 
     inputs = stub_inputs(space)
-    run_module.read_inputs = lambda named: inputs
+    run_module.read_inputs = lambda *named: inputs
     points: list[tuple[int, float, int]] = []
     step = max(1, trials // POINTS)
     evaluated = 0

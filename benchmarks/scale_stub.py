@@ -1,7 +1,8 @@
 """Evaluations that answer at once, so that what is left of a run is what asking costs.
 
-Limits are judged and plans are there as in a real study. Only the numbers are made up: of every
-choice of a parameter an effect of its own on each objective, so there is something to find.
+Limits are judged, equal configurations are found and plans are there as in a real study. Only the
+numbers are made up: of every choice of a parameter an effect of its own on each objective, so
+there is something to find.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ import math
 from typing import TYPE_CHECKING
 import zlib
 
-from dse.search import EvaluationContext, Evaluator, TrialRecord, TrialStatus, read_inputs
+from dse.search import (
+    ConfigurationEvaluator,
+    Evaluator,
+    TrialRecord,
+    TrialStatus,
+    WorkloadContext,
+    read_inputs,
+)
 from dse.search.propose import Proposer
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from dse.search import StudyInputs
     from dse.workload import ParameterValue
@@ -26,15 +34,13 @@ TEMPLATES = 8
 
 
 @dataclass(frozen=True)
-class StubContext(EvaluationContext):
+class StubContext(WorkloadContext):
     """What evaluations need.
 
     Attributes:
-        real: Judges limits.
         templates: Real answers.
     """
 
-    real: EvaluationContext
     templates: tuple[TrialRecord, ...]
 
     def make_evaluator(self) -> StubEvaluator:
@@ -47,12 +53,16 @@ class StubEvaluator(Evaluator):
 
     def __init__(self, context: StubContext) -> None:
         super().__init__(context.space)
-        self._real = context.real.make_evaluator()
+        self._real = ConfigurationEvaluator(context)
         self._templates = context.templates
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing."""
         return self._real.reject(parameters)
+
+    def outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
+        """Returns what decides the answer."""
+        return self._real.outcome(parameters)
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         words = [f"{name}={value}" for name, value in parameters.items()]
@@ -91,5 +101,6 @@ def stub_inputs(space: str) -> StudyInputs:
         records = [evaluator.evaluate(one.number, dict(one.parameters)) for one in batch.proposals]
         proposer.tell(records)
         templates += [one for one in records if one.status is TrialStatus.FEASIBLE]
-    context = StubContext(inputs.context.space, 0, inputs.context, tuple(templates))
+    real = inputs.context
+    context = StubContext(real.space, 0, real.workload, real.platforms, tuple(templates))
     return replace(inputs, context=context)

@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from dse.search._records import Params, TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute import Executor, FailureWatch
-    from dse.search.storage import StudyStorage
+    from dse.search.execute._executor import Ahead
+    from dse.search.storage import ClaimedBatch, StudyStorage
 
 #: Samplers take seeds below this.
 _SAMPLER_SEEDS = 2**32
+
+#: Configurations of the next round that are proposed between two answers of this one: proposing
+#: takes milliseconds each, while workers that are done wait.
+_AHEAD_AT_ONCE = 4
 
 #: Parameters that say how large a job is.
 _SIZES = ("world_size", "global_batch_size", "local_batch_size")
@@ -82,6 +87,11 @@ class Loop:
         self._numbers = {record.number: params for params, record in self._former.items()}
         self._records: list[TrialRecord] = []
         self._counted: set[Params] = set()
+        #: Numbers of what is not answered in this round, and in the next one.
+        self._open: set[int] = set()
+        self._open_ahead: set[int] = set()
+        #: Answers to the next round.
+        self._early: list[TrialRecord] = []
 
     @property
     def exhausted(self) -> bool:
@@ -259,27 +269,58 @@ class Loop:
         self._strategy.mark_in_flight(adopted)
         batch = self._strategy.ask(count - len(adopted), hurried=hurried)
         self._strategy.tell_bounds(list(executor.run(batch.bounds)) if batch.bounds else [])
-        answers, proposals, rejections = self._split(batch)
         # Numbered before all others: they were proposed earlier.
         first = [Proposal(index - len(adopted), params) for index, params in enumerate(adopted)]
+        early, self._early = self._early, []
+        begun, self._open_ahead = self._open_ahead, set()
+        known, claimed = self._claimed(batch, first)
+        self._open = begun | {proposal.number for proposal in claimed.proposals}
+        answers = [*early, *known, *self._answers(claimed.proposals, executor, self._ahead)]
+        self._strategy.tell(answers)
+        if not answers and not claimed.rejections and not batch.bounds:
+            self._storage.wait()
+
+    def _claimed(
+        self, batch: Batch, first: Sequence[Proposal] = ()
+    ) -> tuple[list[TrialRecord], ClaimedBatch]:
+        """Claims a batch behind other proposals; returns stored answers and what is claimed."""
+        answers, proposals, rejections = self._split(batch)
         # What is stored and what is remembered must not differ when Ctrl-C comes.
         with defer_interrupts():
             claimed = self._storage.claim([*first, *proposals], rejections)
             for record in claimed.rejections:
                 self._keep(record)
-        answers += self._answers(claimed.proposals, executor)
-        self._strategy.tell(answers)
-        if not answers and not claimed.rejections and not batch.bounds:
-            self._storage.wait()
+        return answers, claimed
 
-    def _answers(self, claimed: Sequence[Proposal], executor: Executor) -> list[TrialRecord]:
-        """Evaluates and stores what this run has claimed."""
-        answers = []
-        for found in executor.run(claimed):
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a part of the next round is proposed."""
+        return bool(self._open_ahead or self._early)
+
+    def _ahead(self) -> Sequence[Proposal]:
+        """Proposes a part of the next round, if that is certain to come and to be a full one."""
+        early = sum(record.parameters in self._counted for record in self._early)
+        left = self._total - (len(self._counted) - early) - len(self._open)
+        if self._storage.shared or left < self._batch or time.monotonic() >= self._until_s:
+            return ()
+        known, claimed = self._claimed(self._strategy.ask_ahead(self._batch, _AHEAD_AT_ONCE))
+        self._early += known
+        self._open_ahead |= {proposal.number for proposal in claimed.proposals}
+        return claimed.proposals
+
+    def _answers(
+        self, claimed: Sequence[Proposal], executor: Executor, ahead: Ahead | None = None
+    ) -> list[TrialRecord]:
+        """Evaluates and stores what this run has claimed; returns answers of this round."""
+        answers: list[TrialRecord] = []
+        for found in executor.run(claimed, ahead=ahead):
             record = self._strategy.annotated(found)
+            of_round = self._early if found.number in self._open_ahead else answers
+            self._open.discard(found.number)
+            self._open_ahead.discard(found.number)
             with defer_interrupts():
                 if self._storage.add(record):
-                    answers.append(self._keep(record))
+                    of_round.append(self._keep(record))
             self._failures.note(record)
         return answers
 

@@ -12,11 +12,19 @@ from tests.search.databases import NoPostgresError, postgres
 
 @pytest.fixture
 def out_of_order(monkeypatch):
-    """Has runs from now on get their answers in another order, as from several workers."""
+    """Has runs from now on get their answers in another order, as from several workers.
+
+    Half of what is known of the next round is answered in this one.
+    """
 
     class OutOfOrder(SerialExecutor):
-        def run(self, proposals, wanted=None):
-            records = list(super().run(proposals))
+        left = ()
+
+        def run(self, proposals, wanted=None, ahead=None):
+            now = [*self.left, *proposals]
+            later = ahead() if ahead is not None and now else ()
+            self.left = later[1::2]
+            records = list(super().run([*now, *later[::2]]))
             random.Random(len(records)).shuffle(records)
             yield from records
 

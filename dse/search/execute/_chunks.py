@@ -67,7 +67,9 @@ class Pace:
 
 
 class ChunkQueue:
-    """Proposals of one round that no worker holds.
+    """Proposals of a round that no worker holds, and behind them some of the next round.
+
+    A chunk has proposals of one round, so that no answer waits for one that is needed later.
 
     A proposal whose worker died while evaluating it, or may have, is a suspect: it is handed out
     again alone, to an idle worker, after all others. Its last attempt waits until all others are
@@ -89,6 +91,9 @@ class ChunkQueue:
         wanted: Wanted | None = None,
     ) -> None:
         self._fresh = deque(proposals)
+        self._next: deque[Proposal] = deque()
+        #: Numbers of all that were begun of the next round.
+        self._numbers_ahead: set[int] = set()
         self._wanted = wanted
         self._suspects: deque[Proposal] = deque()
         self._deaths: Counter[int] = Counter()
@@ -96,7 +101,28 @@ class ChunkQueue:
         self._workers = workers
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._suspects)
+        return len(self._fresh) + len(self._next) + len(self._suspects)
+
+    @property
+    def holds_round(self) -> bool:
+        """Whether anything of the present round waits."""
+        return bool(self._fresh) or any(self.is_of_round((each,)) for each in self._suspects)
+
+    def is_of_round(self, chunk: Sequence[Proposal]) -> bool:
+        """Returns whether a chunk is of the present round, and not of the next one."""
+        return chunk[0].number not in self._numbers_ahead
+
+    def next_round(self, proposals: Sequence[Proposal]) -> None:
+        """Goes on to the next round, with these proposals behind those that were added ahead."""
+        self._fresh.extend(self._next)
+        self._fresh.extend(proposals)
+        self._next.clear()
+        self._numbers_ahead.clear()
+
+    def add_ahead(self, proposals: Sequence[Proposal]) -> None:
+        """Adds proposals of the next round."""
+        self._next.extend(proposals)
+        self._numbers_ahead.update(each.number for each in proposals)
 
     @property
     def selective(self) -> bool:
@@ -112,11 +138,11 @@ class ChunkQueue:
         """
         while self._wanted is not None and self._fresh and not self._wanted(self._fresh[0]):
             self._fresh.popleft()
-        if self._fresh:
+        if waiting := self._fresh or self._next:
             # What is wanted later may depend on the answer to what is handed out now.
-            size = self._pace.chunk_size(len(self._fresh), self._workers)
+            size = self._pace.chunk_size(len(waiting), self._workers)
             size = size if self._wanted is None else 1
-            return tuple(self._fresh.popleft() for _ in range(size))
+            return tuple(waiting.popleft() for _ in range(size))
         if not idle:
             return ()
         for proposal in self._suspects:
@@ -127,7 +153,7 @@ class ChunkQueue:
 
     def put_back(self, chunk: Sequence[Proposal]) -> None:
         """Takes back a chunk that no worker has started."""
-        self._fresh.extendleft(reversed(chunk))
+        (self._fresh if self.is_of_round(chunk) else self._next).extendleft(reversed(chunk))
 
     def put_back_after_death(
         self, chunk: Sequence[Proposal], behind: Sequence[Proposal] = ()

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     #: Whether a proposal is still to be evaluated.
     Wanted = Callable[[Proposal], bool]
 
+    #: Returns proposals of the next round, as far as they are known.
+    Ahead = Callable[[], Sequence[Proposal]]
+
 
 _LOGGER = logging.getLogger("dse.search")
 
@@ -106,16 +109,23 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+        self,
+        proposals: Sequence[Proposal],
+        wanted: Wanted | None = None,
+        ahead: Ahead | None = None,
     ) -> Iterator[TrialRecord]:
         """Evaluates proposals and yields their records as they finish, in any order.
 
-        A proposal that raises, or that no worker survives, gives a failed record.
+        A proposal that raises, or that no worker survives, gives a failed record. It ends when
+        these proposals are answered, and those that `ahead` gave in the last call.
 
         Args:
             proposals: What to evaluate, in the order in which it is begun.
             wanted: Asked about each proposal right before it is begun, when the caller has taken
                 all records so far; one that is not wanted gives no record. None if all are.
+            ahead: Asked for proposals of the next round while workers are busy, so that none of
+                them has to wait for the others. Their records are yielded in this call or, if they
+                take longer, in the next one. None if nothing is known of the next round.
 
         Raises:
             WorkerError: Workers do not start.
@@ -145,9 +155,12 @@ class SerialExecutor(Executor):
         self._evaluator = context.make_evaluator()
 
     def run(
-        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+        self,
+        proposals: Sequence[Proposal],
+        wanted: Wanted | None = None,
+        ahead: Ahead | None = None,
     ) -> Iterator[TrialRecord]:
-        """Evaluates one after the other."""
+        """Evaluates one after the other, and nothing ahead."""
         for proposal in proposals:
             if wanted is None or wanted(proposal):
                 yield self._evaluator.answer(proposal)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dse.search._proposals import Effort, Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext
-    from dse.search.execute._executor import Wanted
+    from dse.search.execute._executor import Ahead, Wanted
 
 #: Workers in a row that may fail to start.
 _MAX_FAILED_STARTS = 3
@@ -73,6 +73,8 @@ class PoolExecutor(Executor, Generic[W]):
         self._pace = Pace()
         self._workers: list[W] = []
         self._failed_starts = 0
+        #: What the last round has begun of the next one.
+        self._left: ChunkQueue | None = None
 
     @abstractmethod
     def _start(self) -> W:
@@ -99,19 +101,34 @@ class PoolExecutor(Executor, Generic[W]):
         """Returns the message after several workers in a row have not started."""
 
     def run(
-        self, proposals: Sequence[Proposal], wanted: Wanted | None = None
+        self,
+        proposals: Sequence[Proposal],
+        wanted: Wanted | None = None,
+        ahead: Ahead | None = None,
     ) -> Iterator[TrialRecord]:
         """Evaluates in parallel; what is lost with a worker is evaluated on another one."""
-        if proposals:
-            self._pace = self._paces[proposals[0].effort]
-        queue = ChunkQueue(proposals, self._pace, self._jobs, wanted)
-        self._abandon()
-        while queue or self._busy:
+        queue, self._left = self._left, None
+        if queue is None:
+            self._abandon()
+            if proposals:
+                self._pace = self._paces[proposals[0].effort]
+            queue = ChunkQueue(proposals, self._pace, self._jobs, wanted)
+        else:
+            queue.next_round(proposals)
+        while queue.holds_round or any(map(queue.is_of_round, self._chunks())):
             self._start_missing()
             self._hand_out(queue)
+            if ahead is not None and self._busy:
+                queue.add_ahead(ahead())
+                self._hand_out(queue)
             for worker, message in self._wait():
                 if worker in self._workers:
                     yield from self._handle(worker, message, queue)
+        if queue or self._busy:
+            self._left = queue
+
+    def _chunks(self) -> Iterator[tuple[Proposal, ...]]:
+        return chain.from_iterable(worker.chunks for worker in self._workers)
 
     @property
     def _busy(self) -> bool:

@@ -84,6 +84,10 @@ class BoundedProposer(Proposer):
             hypervolume_missing_at_most=0.0 if everything else float("nan"),
         )
 
+    def _decided(self) -> bool:
+        """Returns no: which proposals are evaluated depends on the front."""
+        return False
+
     def _ruled_out(self, parameters: Params, trial: optuna.trial.Trial) -> bool:
         """Answers a proposal by its optimistic point if it cannot enter the front."""
         bound = self._bound(parameters)

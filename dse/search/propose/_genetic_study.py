@@ -96,6 +96,17 @@ class GeneticStudy:
             )
         return trial
 
+    def decides_without(self, missing: int) -> bool:
+        """Returns whether the next proposal is the same whatever some answers will be.
+
+        It is while they do not complete the generation, nor are among those that its parents are
+        chosen from.
+
+        Args:
+            missing: How many answers are missing at most.
+        """
+        return missing == 0 or bool(self._sampler.decides_without(missing))
+
     def tell(
         self,
         trial: GeneticTrial,
@@ -142,6 +153,12 @@ def _counting_sampler(seed: int) -> Any:
             """The last generation until it is complete, then the next one."""
             answered = len(self._members.get(self._last, ()))
             return self._last + (answered >= int(self.population_size or 0))
+
+        def decides_without(self, missing: int) -> bool:
+            """Returns whether parents are chosen and this generation goes on with so many more."""
+            answered = len(self._members.get(self.generation, ()))
+            chosen = self.generation in {0, *self._parents}
+            return chosen and answered + missing < int(self.population_size or 0)
 
         def breed(
             self, study: optuna.Study, distributions: Mapping[str, BaseDistribution]

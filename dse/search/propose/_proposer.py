@@ -125,6 +125,11 @@ class Proposer(Strategy):
         #: The configuration that stands for one with the same answer.
         self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
+        self._sampler = sampler
+        #: Proposals of the next round so far, how many in a row brought nothing new, and what was
+        #: not answered when the round began.
+        self._begun, self._stale = 0, 0
+        self._unanswered: tuple[tuple[int, ...], ...] = ()
         self._max_stale = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
         self._next_number = 0
 
@@ -140,18 +145,31 @@ class Proposer(Strategy):
         evaluate. Hurried or not makes no difference: all are to be evaluated.
         """
         del hurried
+        batch = self._propose(count - self._begun, ahead=False)
+        self._begun, self._stale = 0, 0
+        return batch
+
+    def ask_ahead(self, count: int, most: int) -> Batch:
+        """Begins the next round; see :meth:`Strategy.ask_ahead`."""
+        if not self._begun:
+            self._unanswered = tuple(self._pending)
+        batch = self._propose(min(count - self._begun, most), ahead=True)
+        self._begun += len(batch.proposals)
+        return batch
+
+    def _propose(self, count: int, *, ahead: bool) -> Batch:
+        """Goes on with a round; one ahead only up to where an answer matters."""
         proposals: list[Proposal] = []
         rejections: list[Rejection] = []
-        stale = 0
-        while len(proposals) < count and not self.exhausted:
-            if stale >= self._max_stale:
+        while len(proposals) < count and not self.exhausted and (not ahead or self._decided()):
+            if self._stale >= self._max_stale:
                 self._study.enqueue_trial(self._encode(self._draw_unseen()))
-                stale = 0
+                self._stale = 0
             trial = self._study.ask(self._distributions)
             chosen = trial.params
             key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
+            self._stale += 1
             if key in self._answers:
-                stale += 1
                 self._repeat(trial, self._same.get(key, key))
                 continue
             parameters = self._canonical(self._decode(key))
@@ -160,23 +178,27 @@ class Proposer(Strategy):
                 self._answers[key] = None
                 self._same[key] = first
                 if first in self._answers:
-                    stale += 1
                     self._repeat(trial, first)
                     continue
                 key = first
             self._answers[key] = None
             if reason := self._reject(dict(parameters)):
-                stale += 1
                 rejections.append(Rejection(self._numbered(), parameters, reason))
                 self._fail(trial)
                 continue
             if self._ruled_out(parameters, trial):
-                stale += 1
                 continue
-            stale = 0
+            self._stale = 0
             self._pending[key] = [trial]
             proposals.append(Proposal(self._numbered(), parameters))
         return Batch(tuple(proposals), tuple(rejections))
+
+    def _decided(self) -> bool:
+        """Returns whether the next proposal is the same whatever the missing answers are."""
+        if isinstance(self._study, GeneticStudy):
+            missing = sum(len(self._pending.get(key, ())) for key in self._unanswered)
+            return self._study.decides_without(missing)
+        return self._sampler is SamplerName.RANDOM
 
     def tell(self, records: Sequence[TrialRecord]) -> None:
         """Answers configurations of the last batch, in any order, or adds answers of others."""

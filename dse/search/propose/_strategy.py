@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from dse.search._proposals import Batch
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dse.search._certificate import Certificate
-    from dse.search._proposals import Batch
     from dse.search._records import Params, TrialRecord
 
 
@@ -32,9 +33,24 @@ class Strategy(ABC):
         except those that others evaluate.
 
         Args:
-            count: Most configurations.
+            count: Most configurations, with those that :meth:`ask_ahead` has proposed of this
+                round, which are not proposed again.
             hurried: Propose what to evaluate by what is known now, without asking for bounds.
         """
+
+    def ask_ahead(self, count: int, most: int) -> Batch:
+        """Begins the next round while the last one is not answered, as far as no answer matters.
+
+        Args:
+            count: What the next call of :meth:`ask` will ask for.
+            most: Most configurations to propose now.
+
+        Returns:
+            What :meth:`ask` would have proposed first, if all had been answered; empty if that
+            depends on an answer.
+        """
+        del count, most
+        return Batch(())
 
     @abstractmethod
     def tell(self, records: Sequence[TrialRecord]) -> None:

@@ -56,7 +56,13 @@ class ClaimedBatch:
 
 
 class StudyStorage(ABC):
-    """Keeps the finished trials of a study."""
+    """Keeps the finished trials of a study.
+
+    Attributes:
+        shared: Whether other runs may work on it at the same time.
+    """
+
+    shared = True
 
     @property
     @abstractmethod
@@ -162,6 +168,8 @@ class LocalStorage(StudyStorage):
         journal: The file.
         total: Configurations to evaluate.
     """
+
+    shared = False
 
     def __init__(self, journal: Journal, total: int) -> None:
         self._journal = journal

@@ -107,6 +107,33 @@ def test_whether_a_proposal_is_wanted_is_asked_when_all_answers_so_far_are_taken
     ] + [(4, [0, 1]), (5, [0, 1, 2])]
 
 
+@pytest.mark.parametrize("chunks_held", [1, 2])
+@pytest.mark.parametrize("deadly", [{}, {3: 2, 25: 1}])
+def test_the_next_round_begins_before_the_last_answer_of_this_one(chunks_held, deadly):
+    pool = ScriptedPool(deadly, chunks_held=chunks_held)
+    everything = asked(40)
+    ahead = [everything[start : start + 3] for start in range(20, 32, 3)]
+    first = list(pool.run(everything[:20], ahead=lambda: ahead.pop(0) if ahead else ()))
+    in_flight = bool(pool.waiting)
+    second = list(pool.run(everything[32:]))
+    assert {record.number for record in first} >= set(range(20))
+    assert {record.number for record in first} <= set(range(32))
+    # What was not answered in time follows, and nothing is answered twice.
+    assert sorted(record.number for record in [*first, *second]) == list(range(40))
+    assert all(record.status is TrialStatus.INFEASIBLE for record in [*first, *second])
+    assert in_flight or deadly
+    assert not list(pool.run(()))
+
+
+def test_a_round_does_not_end_with_what_was_begun_ahead():
+    pool = ScriptedPool()
+    ahead = [asked(12)[2:]]
+    answered = list(pool.run(asked(2), ahead=lambda: ahead.pop() if ahead else ()))
+    assert {record.number for record in answered} >= {0, 1}
+    assert len(answered) < 12
+    assert len(answered) + len(list(pool.run(()))) == 12
+
+
 def test_workers_that_never_start_end_the_run():
     pool = ScriptedPool(problem="No module named 'dse_plugin'")
     with pytest.raises(WorkerError, match=r"^3 workers.*dse_plugin"):
