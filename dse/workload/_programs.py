@@ -51,9 +51,7 @@ class Program:
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
-def find_program(
-    programs: Mapping[str, AnyProgram], name: str, *, trains: str = ""
-) -> AnyProgram:
+def find_program(programs: Mapping[str, AnyProgram], name: str, *, trains: str = "") -> AnyProgram:
     """Returns a program by name.
 
     Args:

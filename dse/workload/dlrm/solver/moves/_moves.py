@@ -192,9 +192,7 @@ class Moves:
         weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
         return weights
 
-    def descend(
-        self, current: Candidate, rounds: int, best: Candidate | None = None
-    ) -> Candidate:
+    def descend(self, current: Candidate, rounds: int, best: Candidate | None = None) -> Candidate:
         """Runs rounds of balancing and of other cuts until nothing is better.
 
         Args:
