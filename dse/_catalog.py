@@ -22,6 +22,11 @@ class DocumentKind(StrEnum):
     PLATFORM = "platform"
     SEARCH_SPACE = "search-space"
 
+    @property
+    def words(self) -> str:
+        """What messages call it."""
+        return self.value.replace("-", " ")
+
 
 _FOLDERS = {
     DocumentKind.MODEL: "models",
@@ -64,7 +69,7 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
             return names[name_or_path]
         near = name_hint(kind, name_or_path, names)
         raise UnknownNameError(
-            f"no {kind.value} is called `{name_or_path}`; {near}", value=name_or_path, hint=near
+            f"no {kind.words} is called `{name_or_path}`; {near}", value=name_or_path, hint=near
         )
     path = Path(name_or_path)
     if path_exists(path):

@@ -109,7 +109,7 @@ def _model_inputs(
     facts = [fact for name, found in platforms.items() for fact in platform_facts(name, found)]
     choices = {parameter.name: parameter.choices for parameter in space.parameters}
     for program in choices.get("program", ()):
-        find_program(workload.programs, str(program))
+        find_program(workload.programs, str(program), trains=workload.title)
     if space.search.plan is PlanSearch.JOINT:
         try:
             placements = workload.placement_parameters(platforms, choices)

@@ -51,19 +51,21 @@ class Program:
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
-def find_program(programs: Mapping[str, AnyProgram], name: str) -> AnyProgram:
+def find_program(programs: Mapping[str, AnyProgram], name: str, *, trains: str = "") -> AnyProgram:
     """Returns a program by name.
 
     Args:
         programs: Those of a kind of workload.
         name: The name, or one by which it was known earlier.
+        trains: What the programs train, for the message; empty if it goes without saying.
 
     Raises:
         UnknownNameError: There is no such program; the message names those that there are.
     """
     found = programs.get(_FORMER_NAMES.get(name, name))
     if found is None:
-        raise UnknownNameError(f"no program is called `{name}`; {hint(name, tuple(programs))}")
+        which = f"no program that trains a {trains}" if trains else "no program"
+        raise UnknownNameError(f"{which} is called `{name}`; {hint(name, tuple(programs))}")
     return found
 
 

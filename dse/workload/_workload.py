@@ -123,7 +123,7 @@ class Workload(ABC):
             UnknownNameError: There is no such program; the message names those that there are.
         """
         name = str(parameters.get("program", "")) or cls.default_program
-        return find_program(cls.programs, name).name if name else ""
+        return find_program(cls.programs, name, trains=cls.title).name if name else ""
 
     @classmethod
     def metric(cls, name: str) -> Metric:

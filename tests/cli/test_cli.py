@@ -218,6 +218,11 @@ PREDICT = ("--world-size", 8, "--global-batch-size", 55296)
         (("predict", "dlrm_dcnv3", "--platform", "h100_sxm", *PREDICT), "did you mean"),
         (("predict", "dlrm_dcnv2", "--platform", "h100", *PREDICT), "no platform is called"),
         (
+            ("predict", "dlrm_dcnv2", "--platform", "h100_sxm", *PREDICT, "--program", "megatron"),
+            "no program that trains a recommendation model",
+        ),
+        (("run", "nothing"), "no search space is called `nothing`"),
+        (
             ("predict", "dlrm_dcnv2", "--platform", "h100_sxm", *PREDICT, "--network", "token"),
             "has no network called `token`",
         ),
