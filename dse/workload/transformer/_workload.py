@@ -197,11 +197,7 @@ class TransformerWorkload(ModelWorkload):
         networks: Sequence[NetworkSpec] = (),
         host_profile: HostProfile | None = None,
     ) -> TransformerJob:
-        """Returns the job; data parallelism takes the ranks that the other degrees leave over.
-
-        Raises:
-            ConfigError: Gradients cannot be reduced in the type asked for.
-        """
+        """Returns the job; data parallelism takes the ranks that the other degrees leave over."""
         cluster = self.cluster(
             platform, parameters, links=links, networks=networks, host_profile=host_profile
         )
