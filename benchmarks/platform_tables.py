@@ -85,6 +85,12 @@ def _rate(platform: Platform, *names: str) -> str:
     return next((_number(rate / 1e12) for rate in rates if rate is not None), "–")
 
 
+def _bandwidth(bytes_per_s: float) -> str:
+    if bytes_per_s < 1e12:
+        return f"{_number(bytes_per_s / 1e9)} GB/s"
+    return f"{_number(bytes_per_s / 1e12)} TB/s"
+
+
 def _device_row(platform: Platform) -> list[str]:
     document = platform.document
     link = document.links[document.default_link]
@@ -94,7 +100,7 @@ def _device_row(platform: Platform) -> list[str]:
         f"{nodes}{platform.devices_per_node} × {platform.device.name}",
         *(_rate(platform, *names) for names in _RATES.values()),
         f"{document.device.memory.capacity / 2**30:.0f} GiB",
-        f"{document.device.memory.bandwidth / 1e12:.3g} TB/s",
+        _bandwidth(document.device.memory.bandwidth),
         f"{document.default_link}, {_number(link.bandwidth / 1e9)} GB/s",
     ]
 
