@@ -70,6 +70,16 @@ def test_what_is_recommended_has_the_bound_of_shard(study):
         assert solved.lower_bound_s == pytest.approx(record.lower_bound_s, rel=1e-9)
 
 
+def test_a_continued_run_refines_what_it_recommends_itself(small_space, tmp_path):
+    out = tmp_path / "study"
+    run(small_space, RunOptions(out=out, trials=4))
+    result = run(small_space, RunOptions(out=out, trials=8, resume=True)).result
+    taken = recommended_trial(result)
+    job = study_evaluator(result).job(taken.configuration)
+    assert taken.lower_bound_s == job.lower_bound_s(taken.prediction.iteration_time_s)
+    assert recommended_trial(load_study(out).result) == taken
+
+
 def test_bounds_hold_off_the_front_as_well(study, small_space):
     evaluator = read_inputs(small_space).context.make_evaluator()
     feasible = [r for r in study.result.records if r.status is TrialStatus.FEASIBLE]
