@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dse._digits import significant
+
 #: Relative differences from here on are factors.
 _FACTOR_FROM = 2.0
 
@@ -13,7 +15,7 @@ def signed_percent(share: float, digits: int = 1) -> str:
     if not _FACTOR_FROM < share < math.inf:
         return f"{100 * share:+.{digits}f} %"
     factor = 1 + share
-    return f"×{float(f'{factor:.3g}'):,.0f}" if factor >= 100 else f"×{factor:.3g}"
+    return f"×{float(f'{factor:.3g}'):,.0f}" if factor >= 100 else f"×{significant(factor)}"
 
 
 def difference(share: float, digits: int = 0) -> str:

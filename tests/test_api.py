@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,12 @@ def test_a_study_shows_its_trials_as_a_table_and_a_page(tmp_path: Path) -> None:
     frame = study.to_dataframe()
     assert list(frame["number"]) == [0, 1, 2]
     assert study.recommended in study.best_trials
+    taken = study.recommended
+    assert taken.params["world_size"] == taken.configuration.world_size
+    assert list(taken.params) == [name for name, _ in taken.parameters]
+    taken.params["world_size"] = 0  # a mapping of the caller's own
+    assert taken == pickle.loads(pickle.dumps(taken))
+    assert hash(taken.parameters) == hash(tuple(taken.params.items()))
     assert study.report().read_text().startswith("<!doctype html>")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse._digits import significant
+
 if TYPE_CHECKING:
     from dse.explanation._resources import Resource
 
@@ -177,7 +179,7 @@ class Explanation:
     imbalance: Imbalance | None
 
     def __repr__(self) -> str:
-        return f"Explanation({1e3 * self.iteration_time_s:.4g} ms: {self.sentence})"
+        return f"Explanation({significant(1e3 * self.iteration_time_s, 4)} ms: {self.sentence})"
 
     @property
     def bound_by(self) -> Resource:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import TYPE_CHECKING
 
+from dse._digits import decimals, significant
 from dse.report.console import UNKNOWN
 from dse.workload import COST, workload_kind
 
@@ -34,7 +34,7 @@ def metric_formats(study: StudyResult) -> dict[str, Metric]:
         formats[COST.name],
         unit=f"USD per billion {first.counts}",
         scale=scale,
-        digits=_digits(min(costs)),
+        digits=decimals(min(costs)),
     )
     return formats
 
@@ -82,7 +82,7 @@ def format_cost(prediction: Prediction) -> str:
 
 def usd(amount: float) -> str:
     """Formats an amount of money with three significant digits, large ones with all digits."""
-    return f"{amount:,.{_digits(amount)}f}"
+    return significant(amount)
 
 
 def rate(per_s: float, counts: str) -> str:
@@ -99,14 +99,9 @@ def rate(per_s: float, counts: str) -> str:
 def rate_parts(per_s: float, scale_of: float) -> tuple[str, str]:
     """Formats a throughput in the scale of another; returns the figure, and ``M `` of millions."""
     scale, prefix = rate_scale(scale_of)
-    return f"{scale * per_s:,.{_digits(scale * scale_of)}f}", prefix
+    return f"{scale * per_s:,.{decimals(scale * scale_of)}f}", prefix
 
 
 def rate_scale(per_s: float) -> tuple[float, str]:
     """Returns the factor by which a throughput is shown, and the prefix of its unit."""
     return (1e-6, "M ") if per_s >= _MILLIONS_FROM else (1.0, "")
-
-
-def _digits(value: float) -> int:
-    """Returns decimal places that show three significant digits."""
-    return 0 if not value > 0 else max(0, 2 - math.floor(math.log10(value)))

@@ -20,7 +20,7 @@ from dse.search.evaluate._judge import without_answer
 from dse.search.propose import make_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from dse.search._certificate import Certificate
     from dse.search._header import StudyHeader
@@ -148,33 +148,32 @@ class Loop:
         return False
 
     def bound_until_interrupted(
-        self, executor: Executor, named: Collection[int] = frozenset()
+        self, executor: Executor, taken: TrialRecord | None = None
     ) -> bool:
         """Bounds the plans of the front that have no bound; returns whether Ctrl-C came first.
 
         Args:
             executor: Computes the bounds.
-            named: Numbers of the records that the answer names. Theirs are those of
-                :func:`dse.shard`, which take seconds; others get quick ones.
+            taken: The recommended record. Its bound is that of :func:`dse.shard`, which takes
+                seconds; others get quick ones.
         """
         if not self._evaluator.bounds_time:
             return False
         known = self._storage.bounds()
         wanted = [
-            Proposal(
-                record.number,
-                record.parameters,
-                Effort.OWN_BOUND,
-                record.prediction.iteration_time_s if record.number in named else None,
-            )
+            Proposal(record.number, record.parameters, Effort.OWN_BOUND)
             for record in mark_front(self.records(), self._objectives)
             if record.on_front and record.planner and record.parameters not in known
-            if record.prediction is not None
         ]
+        if taken is not None and taken.planner and taken.prediction is not None:
+            # A former run may have recommended another one, so this one's may be a quick one.
+            time_s = taken.prediction.iteration_time_s
+            wanted = [each for each in wanted if each.number != taken.number]
+            wanted.append(Proposal(taken.number, taken.parameters, Effort.OWN_BOUND, time_s))
         bounds = {}
         try:
             for found in executor.run(wanted):
-                if found.lower_bound_s is not None:
+                if found.lower_bound_s not in (None, known.get(found.parameters)):
                     bounds[found.parameters] = found.lower_bound_s
         except KeyboardInterrupt:
             return True

@@ -44,7 +44,8 @@ class TrialRecord:
         number: Position in the order of proposals, from 0.
         status: How far it came.
         reason: Why it is not feasible; empty if it is.
-        parameters: Chosen value of each parameter, in the space's order.
+        parameters: Chosen value of each parameter, in the space's order; :attr:`params` has them
+            by name.
         values: Objective values in the study's order; empty if not evaluated.
         configuration: The complete configuration with its plan; None if rejected or failed.
         prediction: What the model says; None if rejected or failed.
@@ -78,6 +79,11 @@ class TrialRecord:
         chosen = ", ".join(f"{name}={value}" for name, value in self.parameters)
         answer = self.reason if self.prediction is None else repr(self.prediction)
         return f"TrialRecord(#{self.number}, {self.status.value}, {chosen}: {answer})"
+
+    @property
+    def params(self) -> dict[str, ParameterValue]:
+        """Chosen value of each parameter by its name, as Optuna's trials have them."""
+        return dict(self.parameters)
 
     @property
     def plan_gap(self) -> float | None:

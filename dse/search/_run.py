@@ -26,7 +26,7 @@ from dse.search._start import (
     resumed_header,
     study_folder,
 )
-from dse.search.analyse._decision import named_trials, recommended_trial
+from dse.search.analyse._decision import recommended_trial
 from dse.search.evaluate._objective import objective_context
 from dse.search.execute import (
     FailureWatch,
@@ -191,10 +191,9 @@ def _finished(loop: Loop, executor: Executor, header: StudyHeader) -> bool:
     """Improves, bounds and surrounds the front; returns whether Ctrl-C came first."""
     if loop.polish_until_interrupted(executor):
         return True
-    found = study_result(header, loop.records(), (), {})
-    if loop.bound_until_interrupted(executor, named_trials(found)):
+    taken = recommended_trial(study_result(header, loop.records(), (), {}))
+    if loop.bound_until_interrupted(executor, taken):
         return True
-    taken = recommended_trial(found)
     return taken is not None and loop.scale_until_interrupted(executor, taken)
 
 

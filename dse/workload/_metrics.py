@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
+from dse._digits import significant
 from dse.config import UnitKind
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Metric:
         """
         shown = value * self.scale
         if 0.0 < abs(shown) < 0.5 * 10.0**-self.digits:
-            return f"{shown:.2g}"
+            return significant(shown, 2)
         return f"{shown:,.{self.digits}f}"
 
 

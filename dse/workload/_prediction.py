@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from dse._digits import significant
 from dse._html import fields_html
 from dse.simulate import RankBreakdown
 from dse.workload._programs import IDEAL
@@ -165,9 +166,10 @@ class Prediction:
     def __repr__(self) -> str:
         state = "feasible" if self.feasible else self.infeasible_reason
         return (
-            f"Prediction({1e3 * self.iteration_time_s:.4g} ms "
-            f"({1e3 * self.iteration_time_p5_s:.4g}–{1e3 * self.iteration_time_p95_s:.4g}), "
-            f"{self.throughput_samples_per_s:.4g} samples/s, {state})"
+            f"Prediction({significant(1e3 * self.iteration_time_s, 4)} ms "
+            f"({significant(1e3 * self.iteration_time_p5_s, 4)}–"
+            f"{significant(1e3 * self.iteration_time_p95_s, 4)}), "
+            f"{significant(self.throughput_samples_per_s, 4)} samples/s, {state})"
         )
 
     def _repr_html_(self) -> str:
@@ -181,12 +183,15 @@ class Prediction:
         rented = f", {self.rented}" if self.rented else ""
         fields = (
             ("program", f"{self.program}, a lower bound" if self.is_bound else self.program),
-            ("iteration time", f"{1e3 * self.iteration_time_s:.4g} ms"),
-            ("90 % interval", f"{low:.4g}–{high:.4g} ms" if interval else ""),
+            ("iteration time", f"{significant(1e3 * self.iteration_time_s, 4)} ms"),
+            (
+                "90 % interval",
+                f"{significant(low, 4)}–{significant(high, 4)} ms" if interval else "",
+            ),
             ("throughput", rate),
             ("bound by", self.bound_text),
             ("price", "" if price is None else f"{price:,.2f} USD/h{rented}"),
-            ("cost", "" if cost is None else f"{cost:.3g} USD per billion {self.counts}"),
+            ("cost", "" if cost is None else f"{significant(cost)} USD per billion {self.counts}"),
             ("memory", f"{used:.1f} of {usable:.1f} GiB" if self.memory else ""),
             ("feasible", "yes" if self.feasible else f"no: {self.infeasible_reason}"),
         )

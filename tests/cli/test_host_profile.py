@@ -81,8 +81,11 @@ def test_a_recommendation(predicted, profile):
     found = answer(
         *("recommend", "dlrm_tiny", "--target", "1000 samples/s", "--platforms", "h100_sxm"),
         *("--world-sizes", 8, "--batch-sizes", 16384, "--host-profile", profile),
-    )["answer"]
-    assert found["iteration_time_s"] == pytest.approx(predicted["iteration_time_s"], rel=1e-9)
+    )
+    assert f"with host.profile={profile}" in found["space"]
+    assert found["answer"]["iteration_time_s"] == pytest.approx(
+        predicted["iteration_time_s"], rel=1e-9
+    )
 
 
 def test_the_other_side_of_a_comparison(predicted, profile):

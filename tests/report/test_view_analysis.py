@@ -84,8 +84,8 @@ def test_hypervolume_counts_evaluations_and_says_when_it_was_there():
     # Reference 0.9e6 and 0.215: (0.1 × 0.115) of (1.1 × 0.165).
     assert view.shares[0] == pytest.approx(0.1 * 0.115 / (1.1 * 0.165), rel=1e-5)
     assert "after 3 of 4 evaluations" in view.sentence
-    assert "0.9 M samples/s" in view.reference
-    assert "215 USD per billion" in view.reference
+    assert "0.9000 M samples/s" in view.reference
+    assert "215.0 USD per billion" in view.reference
 
 
 def test_without_feasible_points_there_is_no_line():

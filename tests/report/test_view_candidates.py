@@ -224,7 +224,7 @@ def test_a_run_of_the_configuration_itself_is_on_the_axes():
     assert (low, high) == (None, None)
     assert value == pytest.approx(4.0 / 1.1, rel=1e-5)
     assert points[1].measured[1][1] == pytest.approx(500 * 1.1, rel=1e-5)
-    assert "measured 1.1 ms" in points[1].note
+    assert "measured 1.100 ms" in points[1].note
     # The second is the same on the machine, so the run counts for it too, though it is dominated.
     assert points[2].measured[0][1] == pytest.approx(3.0 / 1.1, rel=1e-5)
 
@@ -237,7 +237,7 @@ def test_a_run_of_the_configuration_itself_is_on_the_axes():
 def test_a_run_of_something_smaller_is_told_in_words_only(study):
     point = front_view(study).points[0]
     assert point.measured == (None, None)
-    assert "measured 1.1 ms" in point.note
+    assert "measured 1.100 ms" in point.note
 
 
 # Plans --------------------------------------------------------------------------------------

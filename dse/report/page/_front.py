@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.report._metrics import metric_formats
-from dse.report.console import signed_percent
+from dse.report.console import duration, signed_percent
 from dse.report.page._payload import rounded
 from dse.search import ValidationMode, recommended_trial
 
@@ -161,6 +161,6 @@ def _pair(values: list[float] | None) -> tuple[float, float] | None:
 def _note(run: ValidatedCandidate) -> str:
     return (
         f"run for real on {run.run_world_size} ranks, batch {run.run_batch_size:,}: measured "
-        f"{1e3 * run.measured_s:.4g} ms, predicted {1e3 * run.predicted_s:.4g} ms "
+        f"{duration(run.measured_s)}, predicted {duration(run.predicted_s)} "
         f"({signed_percent(run.error)})"
     )

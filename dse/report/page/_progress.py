@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._digits import significant
 from dse.report._metrics import metric_formats
 from dse.report.console import plural
 from dse.report.page._payload import rounded
@@ -153,8 +154,7 @@ def _best(costs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _number(value: float) -> str:
-    """Formats at least four significant digits, large values without an exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return significant(value, 4)
 
 
 def _sentence(shares: NDArray[np.float64]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse._digits import significant
 from dse.report.console import Table, facts, figures, line, plural, size, span
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def print_collectives(table: CollectiveTable, console: Console) -> None:
     rows = Table("", figures("message", *map(str, table.world_sizes)))
     for message in table.sizes_bytes:
         points = [table.at(message, ranks) for ranks in table.world_sizes]
-        cells = [f"{point.bus_bandwidth_bytes_per_s / 1e9:.4g}" for point in points]
+        cells = [significant(point.bus_bandwidth_bytes_per_s / 1e9, 4) for point in points]
         rows.add(size(message), *cells)
     rows.print(console)
     largest = [table.at(table.sizes_bytes[-1], ranks) for ranks in table.world_sizes]
@@ -82,4 +83,4 @@ def _us(seconds: float) -> str:
 
 
 def _gb(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:.4g} GB/s"
+    return f"{significant(bytes_per_s / 1e9, 4)} GB/s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import format_cost, format_price
+from dse.report._metrics import format_cost, format_price, usd
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -174,7 +174,7 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
             f"{prediction.throughput_samples_per_s:,.0f}",
             against if prediction.feasible else "too large",
             *(() if alike else (ranks[place - 1], shown[place - 1])),
-            UNKNOWN if cost is None else f"{cost:,.3g}",
+            UNKNOWN if cost is None else usd(cost),
         )
     table.print(console)
     if alike:

@@ -1,9 +1,9 @@
 """Lower bounds of the configurations on the front.
 
 Bounds of all configurations would take more than a tenth of a study, so only those on the front
-get one, once it does not change any more. Those that the answer names get the bound of
-:func:`dse.shard`, others a quick one, without branching. It depends on nothing but the front, so a
-resumed run ends with the same ones.
+get one, once it does not change any more. The recommended one gets the bound of
+:func:`dse.shard`, which takes seconds, others a quick one, without branching. It depends on
+nothing but the front, so a run that was interrupted and resumed ends with the same ones.
 """
 
 from __future__ import annotations

@@ -151,15 +151,6 @@ def recommended_trial(study: StudyResult) -> TrialRecord | None:
     return _best_value(study, study.front)[0] if study.front else None
 
 
-def named_trials(study: StudyResult) -> frozenset[int]:
-    """Returns the numbers of the trials that :func:`decide` names."""
-    decision = decide(study)
-    if decision is None:
-        return frozenset()
-    chosen = (decision.take, decision.fastest, decision.cheapest)
-    return frozenset(choice.number for choice in chosen if choice is not None)
-
-
 def conclude(study: StudyResult) -> str:
     """Returns in one line what to take and why, or why nothing is feasible."""
     decision = decide(study)

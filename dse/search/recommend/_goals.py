@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
+from dse._digits import significant
 from dse.config import UnitKind, format_quantity, parse_count, parse_quantity, parse_rate
 from dse.errors import ConfigError
 
@@ -77,7 +78,7 @@ class Target(Goal):
     @property
     def text(self) -> str:
         """The goal as a clause."""
-        rate = format_rate(self.samples_per_s, tokens_per_sample=self.tokens_per_sample)
+        rate = f"{_given_amount(self.samples_per_s, self.tokens_per_sample)}/s"
         return f"the cheapest that reaches {rate}"
 
     @property
@@ -119,9 +120,10 @@ class Deadline(Goal):
     @property
     def text(self) -> str:
         """The goal as a clause."""
+        length, unit = _time_unit(self.deadline_s)
         return (
-            f"the cheapest that trains {_format_amount(self.samples, self.tokens_per_sample)} in "
-            f"{format_duration(self.deadline_s)}"
+            f"the cheapest that trains {_given_amount(self.samples, self.tokens_per_sample)} in "
+            f"{self.deadline_s / length:.3g} {unit}"
         )
 
     @property
@@ -160,7 +162,7 @@ class Budget(Goal):
     def text(self) -> str:
         """The goal as a clause."""
         return (
-            f"the fastest that trains {_format_amount(self.samples, self.tokens_per_sample)} for "
+            f"the fastest that trains {_given_amount(self.samples, self.tokens_per_sample)} for "
             f"{format_quantity(self.budget_usd, UnitKind.MONEY)}"
         )
 
@@ -215,35 +217,37 @@ def format_rate(samples_per_s: float, digits: int = 4, *, tokens_per_sample: int
         digits: Significant digits.
         tokens_per_sample: Tokens of a sample, to print tokens; 0 to print samples.
     """
-    return f"{_format_amount(samples_per_s, tokens_per_sample, digits)}/s"
+    count, unit = _in_units(samples_per_s, tokens_per_sample)
+    return f"{significant(count, digits)} {unit}/s"
 
 
-def _format_amount(samples: float, tokens_per_sample: int, digits: int = 4) -> str:
-    """Prints a number of samples with a suffix, or that of their tokens.
-
-    Args:
-        samples: The number.
-        tokens_per_sample: Tokens of a sample, to print tokens; 0 to print samples.
-        digits: Significant digits.
-    """
-    noun = "tokens" if tokens_per_sample else "samples"
-    return f"{_format_count(samples * (tokens_per_sample or 1), digits)} {noun}"
+def _given_amount(samples: float, tokens_per_sample: int) -> str:
+    """Prints a number of samples, or of their tokens, as it was asked for."""
+    count, unit = _in_units(samples, tokens_per_sample)
+    return f"{count:.4g} {unit}"
 
 
-def _format_count(count: float, digits: int) -> str:
-    """Prints a number of things with a suffix."""
+def _in_units(samples: float, tokens_per_sample: int) -> tuple[float, str]:
+    """Returns a number of samples, or of their tokens, in its unit, which has a suffix."""
+    noun, count = "samples", samples
+    if tokens_per_sample:
+        noun, count = "tokens", samples * tokens_per_sample
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= limit:
-            return f"{count / limit:.{digits}g} {suffix}"
-    return f"{count:.{digits}g}"
+            return count / limit, f"{suffix} {noun}"
+    return count, noun
 
 
 def format_duration(seconds: float) -> str:
     """Prints a duration in the largest unit of which it has at least one."""
-    for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    length, unit = _time_unit(seconds)
+    return f"{significant(seconds / length)} {unit}"
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    """Returns the largest unit of which a duration has at least one, and its name."""
+    units = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
+    return next((each for each in units if seconds >= each[0]), (1.0, "s"))
 
 
 def _check(name: str, value: float) -> None:

@@ -354,6 +354,7 @@ def _space_texts(options: Iterable[Option], chosen: RecommendOptions) -> tuple[s
     precisions = list(dict.fromkeys(option.precision.value for option in every))
     networks = list(dict.fromkeys(option.network for option in every if option.network))
     between = f"networks {', '.join(networks)} between nodes"
+    changes = [one if isinstance(one, str) else one.text for one in chosen.overrides]
     if len(networks) > MAX_NAMED:
         between = f"{len(networks)} networks that can be rented between nodes"
     return (
@@ -363,4 +364,5 @@ def _space_texts(options: Iterable[Option], chosen: RecommendOptions) -> tuple[s
         f"precisions {', '.join(precisions)}",
         *([f"link {chosen.link}"] if chosen.link else []),
         *([between] if networks else []),
+        *(f"with {change}" for change in changes),
     )

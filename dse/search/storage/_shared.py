@@ -258,7 +258,8 @@ class SharedStorage(StudyStorage):
         if bounds:
             self._tables.set_attribute(_BOUNDS_KEY, bounds_to_json(kept))
         known = self._copy.bounds()
-        self._copy.add_bounds({params: kept[params] for params in kept if params not in known})
+        new = {params: kept[params] for params in kept if kept[params] != known.get(params)}
+        self._copy.add_bounds(new)
 
     def wait(self) -> None:
         """Waits a moment."""

@@ -46,15 +46,14 @@ def test_every_plan_on_the_front_has_a_bound_that_holds(study):
     assert all(record.lower_bound_s is None and record.plan_gap is None for record in others)
 
 
-def test_what_the_answer_names_has_the_bound_of_shard(study):
-    decision = decide(study.result)
-    named = {decision.take.number, decision.fastest.number, decision.cheapest.number}
+def test_what_is_recommended_has_the_bound_of_shard(study):
+    taken = recommended_trial(study.result)
     evaluator = study_evaluator(study.result)
     for record in study.result.front:
         job = evaluator.job(record.configuration)
         quick_s = job.lower_bound_s()
         assert record.lower_bound_s >= quick_s * (1 - 1e-9)
-        if record.number not in named:
+        if record != taken:
             assert record.lower_bound_s == quick_s
             continue
         parameters = {
@@ -69,6 +68,16 @@ def test_what_the_answer_names_has_the_bound_of_shard(study):
             **parameters,
         )
         assert solved.lower_bound_s == pytest.approx(record.lower_bound_s, rel=1e-9)
+
+
+def test_a_continued_run_refines_what_it_recommends_itself(small_space, tmp_path):
+    out = tmp_path / "study"
+    run(small_space, RunOptions(out=out, trials=4))
+    result = run(small_space, RunOptions(out=out, trials=8, resume=True)).result
+    taken = recommended_trial(result)
+    job = study_evaluator(result).job(taken.configuration)
+    assert taken.lower_bound_s == job.lower_bound_s(taken.prediction.iteration_time_s)
+    assert recommended_trial(load_study(out).result) == taken
 
 
 def test_bounds_hold_off_the_front_as_well(study, small_space):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dse._digits import significant
 from dse.report.console import UNKNOWN, Table, facts, figures, line, signed_percent
 from dse.report.page import validation_view
 
@@ -37,11 +38,11 @@ def _print_candidates(validation: Validation, view: ValidationView, console: Con
         table.add(
             f"{row.number} +{len(candidate.same)}" if candidate.same else str(row.number),
             row.run,
-            _digits(row.predicted[1]),
+            significant(row.predicted[1]),
             _span(row.predicted),
-            _digits(row.measured[1]),
+            significant(row.measured[1]),
             _span(row.measured),
-            *[_digits(1e6 * candidate.measured_sample_s) for _ in per_sample],
+            *[significant(1e6 * candidate.measured_sample_s) for _ in per_sample],
             signed_percent(candidate.error, 0),
             "yes" if row.inside else "no",
         )
@@ -67,9 +68,4 @@ def _notes(validation: Validation) -> list[str]:
 
 def _span(values: tuple[float | None, float, float | None]) -> str:
     low, _, high = values
-    return UNKNOWN if low is None or high is None else f"{_digits(low)}–{_digits(high)}"
-
-
-def _digits(value: float) -> str:
-    """Formats three significant digits, all before the point."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return UNKNOWN if low is None or high is None else f"{significant(low)}–{significant(high)}"
