@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 from dse.config import DocumentKind, find_document, list_documents, load_document
 from dse.search.space._schema import SpaceDocument
+from dse.search.space._space import SearchSpace
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from dse.search.space._space import SearchSpace
 
-
-def load_space(name_or_path: str | PathLike[str]) -> SearchSpace:
-    """Loads a search space by built-in name or path.
+def load_space(source: str | PathLike[str] | SearchSpace) -> SearchSpace:
+    """Loads a search space by built-in name or path; a space is returned.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
-    path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
+    if isinstance(source, SearchSpace):
+        return source
+    path = find_document(DocumentKind.SEARCH_SPACE, str(source))
     return load_document(path, SpaceDocument).to_space(str(path.parent))
 
 
