@@ -10,6 +10,7 @@ import pytest
 
 import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
+from dse.sharding import ShardingPlan, ShardingType, TablePlan, plan_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,3 +215,27 @@ def test_machines_of_ones_own_are_recommended():
     assert found.answer is not None
     assert found.answer.option.platform == "mine"
     assert found.answer.option.price_usd_per_hour == 8
+
+
+def test_plans_are_ranked_from_objects_and_from_files(tmp_path):
+    best = dse.shard("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=65536).plan
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_json(best, "dlrm_tiny"))
+    names = [table.table for table in best.tables]
+    one_rank = tuple(TablePlan(name, ShardingType.TABLE_WISE, (0,)) for name in names)
+    slow = ShardingPlan(2, one_rank)
+    ranked = dse.rank([slow, best, path], "dlrm_tiny", "h100_sxm", global_batch_size=65536)
+    assert [plan for plan, _ in ranked] == [best, path, slow]
+    times_s = [prediction.iteration_time_s for _, prediction in ranked]
+    assert times_s[0] == times_s[1] < times_s[2]
+
+
+def test_what_is_loaded_is_taken_as_it_is():
+    for load, name in (
+        (dse.load_model, "dlrm_tiny"),
+        (dse.load_model, "llama3_8b"),
+        (dse.load_platform, "h100_sxm"),
+        (dse.load_space, "dlrm_sharding"),
+    ):
+        found = load(name)
+        assert load(found) is found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dse
 from dse._html import fields_html, grid_html
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
+from tests.validation.studies import VALIDATION
 
 
 def test_fields_are_escaped_and_empty_ones_left_out():
@@ -49,3 +50,58 @@ def test_predictions_jobs_and_platforms_show_themselves():
         assert word in html, word
     tokens = dse.predict("gpt2_xl", platform, world_size=8, global_batch_size=8, precision="bf16")
     assert "billion tokens" in tokens._repr_html_()
+
+
+def test_answers_show_themselves(tmp_path):
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
+    found = job.shard()
+    explained = job.explain(found.plan)
+    wanted = {"platforms": ["h100_sxm"], "world_sizes": [2], "batch_sizes": [4096]}
+    best = dse.recommend("dlrm_tiny", target="1 samples/s", **wanted)
+    space = {
+        "schema_version": 1,
+        "name": "small <b>",
+        "workload": {"model": "dlrm_tiny"},
+        "objectives": [{"metric": "throughput_samples_per_s", "direction": "maximize"}],
+    }
+    studies = [
+        dse.run(
+            space
+            | {
+                "parameters": {
+                    "platform": ["h100_sxm"],
+                    "world_size": [1],
+                    "global_batch_size": [batch],
+                }
+            },
+            executor="serial",
+            out=tmp_path / str(batch),
+        )
+        for batch in (64, 128)
+    ]
+    compared = dse.compare(*studies)
+    shown = {
+        found: ("lower bound", "gap", "fits"),
+        explained: (explained.sentence[:20], explained.path[0].group),
+        best: ("best", "h100_sxm", "USD/h"),
+        compared: ("space", "small &lt;b&gt;"),
+    }
+    for answer, words in shown.items():
+        assert len(repr(answer)) < 400
+        html = answer._repr_html_()
+        assert html.startswith("<table")
+        assert "<b>" not in html
+        for word in words:
+            assert word in html, word
+
+
+def test_inputs_are_short_text():
+    for given in (dse.load_model("llama3_8b"), dse.load_space("dlrm_sharding")):
+        assert len(repr(given)) < 120
+
+
+def test_a_validation_shows_predicted_and_measured_times():
+    assert len(repr(VALIDATION)) < 100
+    html = VALIDATION._repr_html_()
+    assert "use 1" in html
+    assert "predicted 1 ms, measured 1.1 ms (-9.1 %)" in html

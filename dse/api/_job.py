@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from os import PathLike
 
     from dse.api._inputs import AnyHostProfile, AnyPlan, AnyPlatform, AnyWorkload
     from dse.explanation import Explanation
     from dse.machine.platforms import Platform
-    from dse.sharding import TableConstraints
+    from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
     from dse.workload import Job as WorkloadJob
     from dse.workload.dlrm.solver import ShardingSolution
@@ -274,18 +272,18 @@ def shard(
 
 
 def rank(
-    plans: Sequence[str | PathLike[str]],
+    plans: Sequence[AnyPlan],
     workload: AnyWorkload,
     platform: AnyPlatform,
     *,
     global_batch_size: int,
     program: str = "",
     **parameters: ParameterValue,
-) -> list[tuple[Path, Prediction]]:
+) -> list[tuple[Path | ShardingPlan, Prediction]]:
     """Orders sharding plans by predicted iteration time; plans that do not fit come last.
 
     Args:
-        plans: Plan files, in our own form or TorchRec's.
+        plans: Plans, or files in our own form or TorchRec's.
         workload: Built-in name, path, model or workload.
         platform: Built-in name, path, platform, or a mapping that derives one from another.
         global_batch_size: Samples of one iteration over all ranks.
@@ -296,21 +294,22 @@ def rank(
         ConfigError: A file is missing or wrong.
         PlanError: A plan is for another model.
     """
-    from dse.sharding import read_plan
+    from dse.sharding import ShardingPlan, read_plan
 
     found = []
-    for path in plans:
-        plan = read_plan(Path(path))
+    for given in plans:
+        plan = given if isinstance(given, ShardingPlan) else Path(given)
+        ranks = plan.world_size if isinstance(plan, ShardingPlan) else read_plan(plan).world_size
         prediction = predict(
             workload,
             platform,
-            world_size=plan.world_size,
+            world_size=ranks,
             global_batch_size=global_batch_size,
-            plan=path,
+            plan=plan,
             program=program,
             **parameters,
         )
-        found.append((Path(path), prediction))
+        found.append((plan, prediction))
     return sorted(found, key=lambda row: (not row[1].feasible, row[1].iteration_time_s))
 
 

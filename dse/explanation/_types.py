@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse._digits import significant
+from dse._html import fields_html
 
 if TYPE_CHECKING:
     from dse.explanation._resources import Resource
+
+#: Parts of the critical path that a notebook shows.
+_SHOWN_SHARES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,17 @@ class Explanation:
 
     def __repr__(self) -> str:
         return f"Explanation({significant(1e3 * self.iteration_time_s, 4)} ms: {self.sentence})"
+
+    def _repr_html_(self) -> str:
+        """Shows the answer and the largest parts of the critical path in a notebook."""
+        fields = (
+            (
+                f"{share.group}, rank {share.rank}",
+                f"{significant(1e3 * share.seconds, 4)} ms, {100 * share.share:.1f} %: {share.resource_name}",
+            )
+            for share in self.path[:_SHOWN_SHARES]
+        )
+        return fields_html(f"{significant(1e3 * self.iteration_time_s, 4)} ms: {self.sentence}", fields)
 
     @property
     def bound_by(self) -> Resource:

@@ -9,13 +9,12 @@ from pydantic import ConfigDict, Field, RootModel
 
 from dse.config import DocumentKind, find_document, list_documents, load_document, name_hint
 from dse.errors import UnknownNameError
-from dse.model.dlrm import ModelDocument
+from dse.model.dlrm import DlrmModel, ModelDocument
 from dse.model.transformer import TransformerDocument, TransformerModel
 
 if TYPE_CHECKING:
+    from os import PathLike
     from pathlib import Path
-
-    from dse.model.dlrm import DlrmModel
 
 
 class ModelFile(
@@ -64,13 +63,17 @@ def find_model(name_or_path: str) -> Path:
         raise UnknownNameError(f"no model is called `{name_or_path}`; {near}") from None
 
 
-def load_model(name_or_path: str) -> DlrmModel | TransformerModel:
-    """Loads a model of any kind by built-in name or alias, or by path.
+def load_model(
+    source: str | PathLike[str] | DlrmModel | TransformerModel,
+) -> DlrmModel | TransformerModel:
+    """Loads a model of any kind by built-in name or alias, or by path; a model is returned.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
-    return load_document(find_model(str(name_or_path)), ModelFile).to_model()
+    if isinstance(source, DlrmModel | TransformerModel):
+        return source
+    return load_document(find_model(str(source)), ModelFile).to_model()
 
 
 def list_models() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from dse._html import fields_html
 from dse._reading import read_text
 from dse.config import Document, parse_json
 
@@ -220,6 +221,21 @@ class Validation(Document):
     candidates: tuple[ValidatedCandidate, ...]
     factors: tuple[CalibrationFactor, ...]
     setting: ValidationSetting
+
+    def __repr__(self) -> str:
+        return f"Validation({len(self.candidates)} candidates: {self.sentence})"
+
+    def _repr_html_(self) -> str:
+        """Shows predicted and measured times in a notebook."""
+        fields = (
+            (
+                f"candidate {each.number}",
+                f"predicted {1e3 * each.predicted_s:.4g} ms, measured "
+                f"{1e3 * each.measured_s:.4g} ms ({100 * each.error:+.1f} %)",
+            )
+            for each in self.candidates
+        )
+        return fields_html(self.sentence, fields)
 
     @model_validator(mode="after")
     def _check(self) -> Validation:

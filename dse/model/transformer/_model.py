@@ -95,6 +95,10 @@ class TransformerModel:
 
     # --- layers ---------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        billions = self.parameter_count / 1e9
+        return f"TransformerModel({self.name}: {self.layers} layers, {billions:.3g} B parameters)"
+
     @property
     def is_uniform(self) -> bool:
         """Whether all layers are alike."""

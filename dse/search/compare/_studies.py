@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from dse._html import fields_html
 from dse._percent import signed_percent
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Relative change of a time from which on a prediction counts as moved.
 _MOVED = 1e-9
+
+#: Differences of inputs that a notebook shows.
+_SHOWN_DIFFERENCES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,17 @@ class StudyComparison:
 
     def __repr__(self) -> str:
         return f"StudyComparison({self.first!r}, {self.second!r}: {self.conclusion})"
+
+    def _repr_html_(self) -> str:
+        """Shows the conclusion and what differs in a notebook."""
+        fields = [
+            (f"{each.kind} {each.name}", f"{each.quantity}: {each.first} → {each.second}")
+            if each.quantity
+            else (f"{each.kind} {each.name}", "differs")
+            for each in self.differences[:_SHOWN_DIFFERENCES]
+        ]
+        title = f"{self.first.name} and {self.second.name}: {self.conclusion}"
+        return fields_html(title, fields)
 
     @property
     def hypervolume_ratio(self) -> float | None:

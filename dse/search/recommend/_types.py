@@ -8,6 +8,7 @@ from enum import StrEnum
 import math
 from typing import TYPE_CHECKING
 
+from dse._html import fields_html
 from dse.workload import IDEAL
 
 if TYPE_CHECKING:
@@ -223,6 +224,22 @@ class Recommendation:
             option = self.answer.option
             found = f"{option.world_size} × {option.platform}, {self.answer.prediction!r}"
         return f"Recommendation({self.model}, {self.goal}: {found})"
+
+    def _repr_html_(self) -> str:
+        """Shows the answer and the best of other platforms in a notebook."""
+        first = "best" if self.answer is not None else "closest"
+        named = [(first, self.answer or self.closest), ("surer", self.sure)]
+        named += [("model's own batch", self.own_batch)]
+        named += [("another platform", other) for other in self.runners_up]
+        fields = [
+            (name, f"{found.option.text}, {found.option.price_usd_per_hour:,.2f} USD/h: {answer}")
+            for name, found in named
+            if found is not None
+            for answer in (repr(found.prediction),)
+        ]
+        return fields_html(
+            f"{self.model}: {self.goal.text}", [*fields, ("limit", self.limit), ("", self.advice)]
+        )
 
     @property
     def is_bound(self) -> bool:

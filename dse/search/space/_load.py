@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 from dse.config import DocumentKind, find_document, list_documents, parse_document, read_source
 from dse.search.space._schema import SpaceDocument
+from dse.search.space._space import SearchSpace
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from dse.search.space._space import SearchSpace
 
-
-def load_space(name_or_path: str | PathLike[str]) -> SearchSpace:
-    """Loads a search space by built-in name or path.
+def load_space(source: str | PathLike[str] | SearchSpace) -> SearchSpace:
+    """Loads a search space by built-in name or path; a space is returned.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
-    path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
+    if isinstance(source, SearchSpace):
+        return source
+    path = find_document(DocumentKind.SEARCH_SPACE, str(source))
     folder = str(path.parent)
     text = read_source(path).text
     document = parse_document(text, SpaceDocument, file=str(path), context={"folder": folder})

@@ -152,6 +152,10 @@ class SearchSpace:
     derived_platforms: tuple[DerivedPlatform, ...] = ()
     table_constraints: tuple[tuple[str, tuple[TableConstraints, ...]], ...] = ()
 
+    def __repr__(self) -> str:
+        wanted = ", ".join(axis.metric for axis in self.objectives)
+        return f"SearchSpace({self.name}: {self.size:,} combinations, {wanted})"
+
     @property
     def size(self) -> int:
         """Number of combinations of outer choices."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse._html import fields_html
+from dse.sharding import format_size
+
 if TYPE_CHECKING:
     from dse.sharding import ShardingPlan
 
@@ -64,3 +67,21 @@ class ShardingSolution:
     peak_memory_bytes: float
     ties: int = 0
     time_without_hot_rows_s: float | None = None
+
+    def __repr__(self) -> str:
+        bound = "" if self.gap is None else f", at most {100 * self.gap:.1f} % above the best"
+        return f"ShardingSolution({1e3 * self.iteration_time_s:.4g} ms{bound}: {self.plan!r})"
+
+    def _repr_html_(self) -> str:
+        """Shows the plan, its time and how far it can be from the best in a notebook."""
+        known = self.lower_bound_s is not None and self.gap is not None
+        fits = "fits" if self.fits else "does not fit"
+        fields = (
+            ("iteration time", f"{1e3 * self.iteration_time_s:.4g} ms"),
+            ("lower bound", f"{1e3 * (self.lower_bound_s or 0.0):.4g} ms" if known else ""),
+            ("gap", f"{100 * (self.gap or 0.0):.1f} %" if known else ""),
+            ("memory", f"{format_size(self.peak_memory_bytes)} on the fullest rank; {fits}"),
+            ("found by", f"{self.planner}, {self.plans_scored:,} plans scored"),
+            ("search", f"{self.planning_time_s:.2g} s, bound {self.bound_time_s:.2g} s"),
+        )
+        return fields_html(repr(self.plan), fields)
