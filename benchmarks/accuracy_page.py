@@ -108,11 +108,19 @@ more than a fifth faster.
 
 * The aims are 2.7 % and 4.5 % (geometric mean, mean) for GEMM, where H200 misses the mean by 0.4
   to 0.7 points, and a mean of 5 % for collectives on left-out sizes of each system and version.
-  NCCL 2.23 misses it on one half of the sizes: on H100 the odd ones (5.2 %, the even ones 4.7 %),
-  on H200 the even ones (5.2 %, the odd ones 4.9 %). Below 512 KiB these times scatter. On H100 a
-  second measurement of the same bytes predicts the odd sizes no better (5.7 %); on H200
-  all-to-alls over eight ranks take 10, 17 and 13 µs for 16, 32 and 64 KiB, and no curve that never
-  falls with the size can follow that.
+  NCCL 2.23 on H100 misses it on the odd sizes (5.4 %, the even ones 4.5 %). Below 512 KiB these
+  times scatter: another measurement of the same bytes predicts the odd sizes no better (5.7 %).
+  Two of the 135 times alone, 13.7 and 21.3 µs where their repeats take 7.9 and 11.5 µs, make 0.6
+  points of the 5.4.
+* All-reduces of another laboratory on eight H100 (microsoft/vidur, kernels in traces, no version
+  of NCCL): `--collectives benchmarks/measurements/vidur_h100_all_reduce.csv --platform
+  h100_sxm` misses 41 sizes from 64 KiB to 64 MiB by 14.7 % on average, at the median by 4.2 %, and
+  those from 1 MiB on by 3.9 %. Below 512 KiB three timings of one size differ by up to a factor of
+  two, as a kernel in a trace also waits for ranks that start it later; the shortest of most sizes,
+  19 to 20 µs, are as predicted. From there to 1 MiB they are 31 to 34 µs, predicted 20 to 25 µs:
+  that library leaves LL at half the size at which 2.27.3 and 2.29.2 do, which agree within 3 %.
+  Larger messages go through in pieces of 2 or 4 MiB, and each further piece takes up to a tenth
+  more at once, which curves through powers of two do not have.
 * Sums of integers, which switches do not add: on 8 H100, H200 and B200 they take up to 31 % longer
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.

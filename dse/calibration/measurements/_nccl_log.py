@@ -5,7 +5,9 @@ stand in a line `# size count type …`, which older versions print without `roo
 operations that reduce nothing, without `redop`. Times follow twice, out of place and in place, in
 µs. The operation is named by `# Collective test starting:` in new versions, otherwise by the
 command where the log echoes it; the version of NCCL by nccl-tests itself, or by NCCL_DEBUG. Lines
-of NCCL_DEBUG and of launchers stand between and sometimes inside rows.
+of NCCL_DEBUG and of launchers stand between and sometimes inside rows. Launchers and collectors of
+logs label lines (`[1,0]<stdout>:`, `0: `, a host, a time, a pod); what stands before the line of
+the columns is the label, its numbers aside.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from dse._tables import Origin, RowKind, Table, objects
 from dse.errors import ConfigError, Diagnostic
 
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\s")
+#: A label is no number, which would be the size of a torn row.
+_LABELLED_HEADER = re.compile(r"^(?!\s*\d+[\s#])(.{1,200}?)#\s+size\s+count\s+type\s")
 _RUN = re.compile(r"^# nThread\s+\d+")
 _STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
@@ -31,18 +35,21 @@ _VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)(?:\.(\d+))?")
 _RANK = re.compile(
     r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+(?:\s+on\s+(\S+)\s+device)?"
 )
-#: Launchers' labels before a line: `[1,0]<stdout>:` of Open MPI, `0: ` of Slurm.
-_LABEL = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?|\s*\d+: )")
+_FAILED = re.compile(r"\bTest (?:\w+ )?failure \S+:\d+")
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
 _ROW_INSIDE = re.compile(r"\s\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+-?\d+\s+)?\d+\.\d+\s")
 
 _TIME, _CPU_TIME, _WRONG = "time", "cputime", "#wrong"
 
+#: Most different labels of a log: runs of one launcher have the same.
+_MOST_LABELS = 8
+
 
 def is_nccl_log(content: bytes) -> bool:
     """Returns whether a file holds a table of nccl-tests."""
     lines = content.split(b"\n") if b"count" in content else []
-    return any(_HEADER.match(_unlabelled(line.decode("latin-1"))) for line in lines)
+    texts = (line.decode("latin-1") for line in lines if b"count" in line)
+    return any(_HEADER.match(text) or _LABELLED_HEADER.match(text) for text in texts)
 
 
 @dataclass
@@ -85,6 +92,7 @@ class _Rows:
     torn: list[int] = field(default_factory=list)
     empty: int = 0
     wrong: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
     groups: set[int] = field(default_factory=set)
 
 
@@ -103,15 +111,19 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
 
     Raises:
         ConfigError: The log holds launch times of the CPU, lacks the wanted columns, or nccl-tests
-            itself found wrong results.
+            itself found wrong results or failed before the first.
     """
     rows = _Rows()
     run = _Run()
     named: str | None = None
     nccl: str | None = None
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = _unlabelled(raw)
+    lines = text.split("\n")
+    label = _label(lines)
+    for number, raw in enumerate(lines, start=1):
+        line = raw if label is None else label.sub("", raw)
         nccl = _stated_version(line) or nccl
+        if _FAILED.search(line):
+            rows.failed.append(number)
         if _RUN.match(line):
             run, named = _Run(op=named), None
         elif (mention := _mentioned(line)) is not None:
@@ -130,8 +142,21 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
     return _table(rows, file, in_place)
 
 
-def _unlabelled(line: str) -> str:
-    return _LABEL.sub("", line)
+def _label(lines: list[str]) -> re.Pattern[str] | None:
+    """Returns what labels look like, or None where there are none."""
+    found = (_LABELLED_HEADER.match(line) for line in lines if "count" in line)
+    prefixes = dict.fromkeys(_any_numbers(match[1]) for match in found if match)
+    labels = list(prefixes)[:_MOST_LABELS]
+    return re.compile(rf"^\s*(?:{'|'.join(labels)})") if labels else None
+
+
+def _any_numbers(label: str) -> str:
+    """Returns the pattern of a label with any numbers, aligned by any blanks."""
+    parts = re.split(r"(\d+|\s+)", label)
+    return "".join(
+        r"\d+" if part.isdigit() else r"\s*" if part.isspace() else re.escape(part)
+        for part in parts
+    )
 
 
 def _stated_version(line: str) -> str | None:
@@ -213,6 +238,9 @@ def _table(rows: _Rows, file: str, in_place: bool) -> Table:
             "times of a collective that does not work say nothing: mend it and measure again"
         )
         raise ConfigError(diagnostics=(origin.diagnostic(rows.wrong[0], _WRONG, message),))
+    if rows.failed and not rows.lines:
+        message = "nccl-tests failed before its first result"
+        raise ConfigError(diagnostics=(origin.diagnostic(rows.failed[0], "", message),))
     columns = {
         name: objects(values)
         for name, values in rows.values.items()
@@ -235,6 +263,8 @@ def _notes(rows: _Rows, file: str, in_place: bool) -> list[str]:
         notes.append(
             f"{len(rows.torn)} rows torn by other output left out, first {file}:{rows.torn[0]}"
         )
+    if rows.failed:
+        notes.append(f"nccl-tests failed, first {file}:{rows.failed[0]}; earlier rows are kept")
     if max(rows.groups, default=1) > 1:
         notes.append(
             f"up to {max(rows.groups)} groups at the same time; ranks are those of one group"

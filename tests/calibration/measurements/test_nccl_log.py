@@ -54,6 +54,40 @@ def test_in_place_times_are_taken_on_demand():
     assert "log of nccl-tests: in-place times in µs" in samples.notes
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        "[{0},0]<stdout>:",
+        "[prterun-box-{0}@1,0]<stdout>: ",
+        "{0:2}: ",
+        "box-{0}: ",
+        "[pod/launcher-{0}/nccl] ",
+        "2026-11-24T12:00:{0}.123Z ",
+        "Tue Nov 24 12:00:{0} 2026[1,0]<stdout>:",
+    ],
+)
+def test_labels_of_lines_are_left_out(tmp_path, label):
+    lines = [f"{label.format(7 + 2 * at)}{line}" for at, line in enumerate(RUN.splitlines())]
+    samples = read(write(tmp_path, "log.txt", "\n".join(["mpirun …", *lines])), op="all_reduce")
+    assert samples.size_bytes.tolist() == [8, 16]
+    assert samples.ranks.tolist() == [2, 2]
+
+
+def test_a_torn_row_before_the_columns_is_no_label(tmp_path):
+    path = write(tmp_path, "log.txt", RUN + RUN.replace("#       size", " 64   #       size"))
+    assert read(path, op="all_reduce").size_bytes.tolist() == [8, 16]
+
+
+def test_rows_before_a_failure_are_kept(tmp_path):
+    failure = "box: Test NCCL failure common.cu:958 'unhandled system error'\n"
+    path = write(tmp_path, "log.txt", RUN + failure)
+    samples = read(path, op="all_reduce")
+    assert samples.size_bytes.tolist() == [8, 16]
+    assert f"nccl-tests failed, first {path}:7; earlier rows are kept" in samples.notes
+    path = write(tmp_path, "failed.txt", "".join(RUN.splitlines(True)[:4]) + failure)
+    assert f"{path}:5: nccl-tests failed" in refusal(ConfigError, lambda: read(path))
+
+
 def test_torn_rows_are_counted_with_their_place():
     assert f"1 rows torn by other output left out, first {NEW}:19" in read(NEW).notes
 
