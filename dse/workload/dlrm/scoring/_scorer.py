@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,7 +189,7 @@ class PlanScorer:
         """
         return rank_loads_and_terms(self.problem, features)
 
-    @property
+    @cached_property
     def memory_bytes_without_tables(self) -> float:
         """Memory of a rank that holds no part of any table."""
         return float(self.memory.total_bytes(np.zeros((FEATURE_COUNT, 1, 1)))[0, 0])

@@ -84,11 +84,8 @@ class Cut:
         key: Identifies it.
         scope: Where a shard is placed.
         groups: Exchange groups as bits of the layout.
-        features: Placement features of a shard on a rank, as the mean of the ranks that it
-            reaches; shape `(shards, features)`.
-        costs: Additive loads of a shard on such a rank and, last, its bytes; shape
-            `(shards, loads + 1)`.
-        terms: What adds up within a rank, and bytes; shape `(shards, terms + 1)`.
+        costs: Additive loads of a shard on a rank, as the mean of the ranks that it reaches, and,
+            last, its bytes; shape `(shards, loads + 1)`.
         rows: Row of each shard on each rank that it reaches, in the arrays of all shards: a shard
             over several ranks has a block of rows on each. Shape `(shards, ranks reached)`.
         first_rows: Row of each shard on the first of them.
@@ -103,9 +100,7 @@ class Cut:
     key: CutKey
     scope: PlacementScope
     groups: int
-    features: NDArray[np.float64]
     costs: NDArray[np.float64]
-    terms: NDArray[np.float64]
     rows: NDArray[np.int64]
     first_rows: tuple[int, ...]
     even: bool
@@ -168,6 +163,7 @@ class ShardingOptions:
         columns: Features that some of them have; shape `(columns,)`.
         shard_values: These features of all of them; shape `(rows, columns)`.
         shard_costs: Their loads and bytes; shape `(rows, loads + 1)`.
+        shard_terms: What adds up within a rank, and bytes; shape `(rows, terms + 1)`.
     """
 
     def __init__(self, scorer: PlanScorer, request: PlanningRequest) -> None:
@@ -178,6 +174,7 @@ class ShardingOptions:
         self.columns = np.zeros(0, dtype=np.int64)
         self.shard_values = np.zeros((0, 0))
         self.shard_costs = np.zeros((0, 0))
+        self.shard_terms = np.zeros((0, 0))
         self._ids: dict[CutKey, int] = {}
         self._hot: dict[tuple[int, int], int] = {}
         self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
@@ -398,6 +395,7 @@ class ShardingOptions:
         self.columns = np.flatnonzero(self.shard_features.any(axis=0))
         self.shard_values = self.shard_features[:, self.columns]
         self.shard_costs = _below(self.shard_costs, loads)
+        self.shard_terms = _below(self.shard_terms, terms)
         for index, (key, start) in enumerate(zip(keys, [0, *ends[:-1].tolist()], strict=True)):
             self._ids[key] = len(self.cuts)
             shards, (allowed, anywhere) = made[index], self._allowed(key)
@@ -412,9 +410,7 @@ class ShardingOptions:
                     key=key,
                     scope=_SCOPE[key.kind],
                     groups=shards.groups,
-                    features=_means(shards.rows, 0, shards),
                     costs=_means(loads, start, shards),
-                    terms=_means(terms, start, shards),
                     rows=rows,
                     first_rows=tuple(rows[:, 0].tolist()),
                     even=shards.even,

@@ -96,10 +96,14 @@ class Balancer(LoadedRanks):
         squares = float(self._squares @ (self._total**2).sum(axis=1))
         value = float(self._weights @ self._by_load(total.max(axis=1)) + squares)
         enough = value * (1.0 - _LEAST_GAIN)
+        at_target = total.take(self.rank, axis=1)
         for source in self._critical(total).tolist():
-            here = np.flatnonzero(self.rank == source)
-            after = self._after_exchange(source, here, total, squares)
-            found = self._best_exchange(source, here, after, enough)
+            at_source = self.rank == source
+            here = at_source.nonzero()[0]
+            after = self._after_exchange(source, here, total, at_target)
+            after += squares
+            after[:, at_source] = np.inf
+            found = self._best_exchange(here, after, enough)
             if found is not None:
                 first, second = found
                 to_rank = int(self.rank[second])
@@ -109,17 +113,15 @@ class Balancer(LoadedRanks):
         return False
 
     def _best_exchange(
-        self, source: int, here: NDArray[np.int64], after: NDArray[np.float64], enough: float
+        self, here: NDArray[np.int64], after: NDArray[np.float64], enough: float
     ) -> tuple[int, int] | None:
         """Returns the best exchange that is allowed; None if none is good enough.
 
         Args:
-            source: A rank.
-            here: Its shards.
+            here: Shards of a rank.
             after: The objective after their exchanges with any shard; overwritten.
             enough: The objective has to be below this.
         """
-        after[:, self.rank == source] = np.inf
         # Most of the best exchanges are allowed, so all are checked only if the first few are not.
         for _ in range(_LIKELY):
             row, second = divmod(int(after.argmin()), len(self.rank))
@@ -144,30 +146,36 @@ class Balancer(LoadedRanks):
         return bool(less == 0 or held[here] - less <= self._limit)
 
     def _after_exchange(
-        self, source: int, here: NDArray[np.int64], total: NDArray[np.float64], squares: float
+        self,
+        source: int,
+        here: NDArray[np.int64],
+        total: NDArray[np.float64],
+        at_target: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Returns the objective after all exchanges of a rank's shards with any shard.
+
+        The squares are those that are added to the present ones.
 
         Args:
             source: The rank.
             here: Its shards.
             total: Loads that count; shape `(loads, ranks)`.
-            squares: The sum of squares in the present objective.
+            at_target: Those of the rank of every shard; shape `(loads, shards)`.
 
         Returns:
             Shape `(here, shards)`.
         """
-        target = self.rank
-        mine, theirs = self._counted[:, here], self._counted
-        squared_mine = self._squared[:, here]
-        at_source, at_target = total[:, source, None], total[:, target]
-        left, taken = at_source - mine, at_target - theirs
+        theirs, at_source = self._counted, total[:, source]
+        mine = theirs.take(here, axis=1)
         # With less = mine - theirs, the squares change by 2 · less · (less + target - source).
-        after = squared_mine.T @ (at_target - self._twice)
-        after += np.add.reduce(self._squared * (at_source - taken), axis=0) + squares
-        after -= np.add.reduce(squared_mine * left, axis=0)[:, None]
-        rest = self._rest(source, total)[:, None, target]
-        block = max(1, _BLOCK_VALUES // max(1, len(total) * len(target)))
+        by_source = at_source @ self._squared
+        by_target = np.add.reduce(self._squared * at_target, axis=0)
+        after = self._squared.take(here, axis=1).T @ (at_target - self._twice)
+        after += self._own_squares + by_source - by_target
+        after += (self._own_squares - by_source)[here, None]
+        left, taken = at_source[:, None] - mine, at_target - theirs
+        rest = self._rest(source, total).take(self.rank, axis=1)[:, None]
+        block = max(1, _BLOCK_VALUES // max(1, len(total) * len(self.rank)))
         for start in range(0, len(here), block):
             rows = slice(start, start + block)
             largest = left[:, rows, None] + theirs[:, None]

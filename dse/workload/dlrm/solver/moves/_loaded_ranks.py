@@ -104,6 +104,7 @@ class LoadedRanks:
         # The change of the sum of squares by an exchange is composed of these.
         self._squared = 2.0 * self._squares[self._on, None] * self._counted
         self._twice = 2.0 * self._counted
+        self._own_squares = (self._squared * self._counted).sum(axis=0)
         self._any_bound = bool((shards.node >= 0).any())
         # No rank holds less of a load than the mean, than its fixed part, or than one shard.
         shard, fixed = (

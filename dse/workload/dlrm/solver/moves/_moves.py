@@ -109,7 +109,7 @@ QUICK = Effort(
     least_imbalance=1e-3,
     neighbours=512,
     sideways=False,
-    perturbations=4,
+    perturbations=0,
     chains=False,
     combinations=1,
     groups=0,
@@ -226,8 +226,12 @@ class Moves:
     def all_balanced(
         self, starts: Sequence[Candidate], weights: NDArray[np.float64]
     ) -> list[Candidate]:
-        """Returns what :meth:`balanced` makes of each plan, without perturbations."""
-        plans = [self._rebalanced(start, weights, 0) for start in starts]
+        """Returns what :meth:`balanced` makes of each plan, without perturbations.
+
+        Plans that even ranks would not bring ahead of the best one are left as they are.
+        """
+        ahead = min(start.rank_by for start in starts)
+        plans = [self._rebalanced(start, weights, 0, ahead) for start in starts]
         # Calls are what scoring a single plan costs.
         every = [plan for moved in plans for plan in moved]
         known = {found.plan: found for found in (self.score_all(every) if every else [])}
@@ -237,16 +241,20 @@ class Moves:
         ]
 
     def _rebalanced(
-        self, current: Candidate, weights: NDArray[np.float64], perturbations: int
+        self,
+        current: Candidate,
+        weights: NDArray[np.float64],
+        perturbations: int,
+        ahead: float = np.inf,
     ) -> list[Assignment]:
-        """Returns plans with shards on other ranks that may be better."""
+        """Returns plans with shards on other ranks that may be better than some value."""
         shards = self._movable(current.plan)
         if not len(shards.rank) or self._request.world_size < 2:
             return []
         balancer = Balancer(
             shards, weights, self._usable, self._request.devices_per_node, self.is_over
         )
-        least_gain_s = self._effort.least_imbalance * current.rank_by
+        least_gain_s = max(self._effort.least_imbalance * current.rank_by, current.rank_by - ahead)
         if current.fits and balancer.most_gain_s() < least_gain_s:
             return []
         max_steps = 30 + 3 * len(shards.rank)

@@ -76,8 +76,8 @@ class MovableShards:
 def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableShards:
     """Returns the movable shards of a plan."""
     request, scorer = options.request, options.scorer
-    rows: list[tuple[int, int, int, int]] = []
-    loads: list[NDArray[np.float64]] = []
+    named: list[tuple[int, int, int, int]] = []
+    rows: list[int] = []
     allowed: list[NDArray[np.bool_]] = []
     held = np.zeros((options.shard_features.shape[1], request.world_size))
     for table, (number, places) in enumerate(zip(assignment.cuts, assignment.places, strict=True)):
@@ -93,10 +93,10 @@ def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableS
             stays = cut.key.kind is ShardingType.TABLE_COLUMN_WISE
             for offset, rank in enumerate(places):
                 node = rank // request.devices_per_node if stays else -1
-                rows.append((table, offset, rank, node))
-            loads.append(cut.terms)
+                named.append((table, offset, rank, node))
+            rows += cut.first_rows
             allowed += [cut.allowed] * len(places)
-    table_of, offset_of, rank_of, node_of = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    table_of, offset_of, rank_of, node_of = np.array(named, dtype=np.int64).reshape(-1, 4).T
     load_of = np.array(scorer.term_loads, dtype=np.int64)
     fixed = np.zeros((len(load_of) + 1, request.world_size))
     if held.any():
@@ -105,14 +105,13 @@ def movable_shards(assignment: Assignment, options: ShardingOptions) -> MovableS
         fixed[:-1] = scorer.rank_loads(held)[load_of]
         fixed[-1] = scorer.memory_bytes(held)
     fixed[-1] += scorer.memory_bytes_without_tables
-    stacked = np.concatenate(loads).T if loads else np.zeros((len(fixed), 0))
     everywhere = all(mask.all() for mask in {id(mask): mask for mask in allowed}.values())
     return MovableShards(
         table_of,
         offset_of,
         rank_of,
         node_of,
-        np.ascontiguousarray(stacked),
+        np.ascontiguousarray(options.shard_terms[rows].T),
         fixed,
         load_of,
         None if everywhere else np.array(allowed),

@@ -278,7 +278,8 @@ def _node_shards(plan: Assignment, options: ShardingOptions) -> MovableShards:
         rows += [(table, offset, node) for offset, node in enumerate(places)]
         allowed += [cut.allowed] * len(places)
         terms = cut.costs[:, load_of]
-        loads.append(np.column_stack((terms, cut.features[:, column], cut.costs[:, -1])))
+        exchanged = options.shard_features[cut.rows, column].mean(axis=1)
+        loads.append(np.column_stack((terms, exchanged, cut.costs[:, -1])))
     table_of, offset_of, node_of = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     columns = len(load_of) + 2
     fixed = np.zeros((columns, request.node_count))

@@ -18,6 +18,7 @@ from dse.workload.dlrm.solver.moves import (
     QUICK,
     Assignment,
     Balancer,
+    Candidate,
     Change,
     Evaluator,
     MovableShards,
@@ -220,6 +221,19 @@ def test_plans_balanced_together_are_those_balanced_alone():
         [found.rank_by for found in together], [found.rank_by for found in alone], rtol=1e-12
     )
     assert together[-1].rank_by < starts[-1].rank_by
+
+
+def test_plans_too_far_behind_are_not_balanced():
+    options = make_options(2, 2)
+    moves = Moves(options, effort=QUICK, deadline=None)
+    plan = from_plan(PLANNERS["size_greedy"](options.request), options)
+    crowded = moves.score(Assignment(plan.cuts, ((0,),) * len(options.request.tables)))
+    weights = moves.weights(crowded.plan)
+    (balanced,) = moves.all_balanced([crowded], weights)
+    assert balanced.rank_by < crowded.rank_by
+    # Even ranks halve the work at best.
+    ahead = Candidate(plan, crowded.rank_by / 4)
+    assert moves.all_balanced([crowded, ahead], weights)[0] == crowded
 
 
 def test_balancing_never_fills_a_rank_over_its_memory():
