@@ -15,6 +15,7 @@ from dse.search._polish import FrontPolish
 from dse.search._proposals import Batch, Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search._result import mark_front
+from dse.search.analyse._outcomes import OutcomeKeys
 from dse.search.evaluate._distinct import Canonical
 from dse.search.evaluate._judge import without_answer
 from dse.search.propose import make_strategy
@@ -87,6 +88,7 @@ class Loop:
         self._numbers = {record.number: params for params, record in self._former.items()}
         self._records: list[TrialRecord] = []
         self._counted: set[Params] = set()
+        self._outcomes = OutcomeKeys()
         #: Numbers of what is not answered in this round, and in the next one.
         self._open: set[int] = set()
         self._open_ahead: set[int] = set()
@@ -114,6 +116,7 @@ class Loop:
             self._objectives,
             self._evaluator.with_plans_of if compare else None,
             self._revise,
+            self._outcomes,
         )
 
     def _revise(self, record: TrialRecord) -> None:
@@ -162,7 +165,7 @@ class Loop:
         known = self._storage.bounds()
         wanted = [
             Proposal(record.number, record.parameters, Effort.OWN_BOUND)
-            for record in mark_front(self.records(), self._objectives)
+            for record in mark_front(self.records(), self._objectives, self._outcomes)
             if record.on_front and record.planner and record.parameters not in known
         ]
         if taken is not None and taken.planner and taken.prediction is not None:

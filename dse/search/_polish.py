@@ -21,6 +21,7 @@ import numpy as np
 
 from dse.search._records import TrialStatus
 from dse.search._result import mark_front
+from dse.search.analyse._outcomes import OutcomeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +56,7 @@ class FrontPolish:
         objectives: Axes of the front.
         compare: Tries plans of other configurations; without it only what is known counts.
         keep: Called with what `compare` found, when it counts.
+        outcomes: Outcomes of records that are known already.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class FrontPolish:
         objectives: Sequence[Objective],
         compare: Compare | None = None,
         keep: Keep | None = None,
+        outcomes: OutcomeKeys | None = None,
     ) -> None:
+        self._outcomes = OutcomeKeys() if outcomes is None else outcomes
         self._objectives = objectives
         self._signs = np.where([axis.maximize for axis in objectives], -1.0, 1.0)
         self._compare, self._keep = compare, keep
@@ -79,7 +83,7 @@ class FrontPolish:
             else:
                 self._tried[record.parameters, self._plan_of(record)] = record
         self._kept = set(self._tried)
-        self._records = list(mark_front(records, objectives))
+        self._records = list(mark_front(records, objectives, self._outcomes))
         self._places = {
             record.number: place
             for place, record in enumerate(self._records)
@@ -175,13 +179,13 @@ class FrontPolish:
         self._records[self._places[former.number]] = found
         if (self._costs(found) <= self._costs(former)).all():
             left = [found if each.number == found.number else each for each in self._front]
-            self._front = _on_front(mark_front(left, self._objectives))
+            self._front = _on_front(mark_front(left, self._objectives, self._outcomes))
         else:
             # Only what is worse in something can let others onto the front.
             self._front = self._of_all()
 
     def _of_all(self) -> list[TrialRecord]:
-        return _on_front(mark_front(self.records, self._objectives))
+        return _on_front(mark_front(self.records, self._objectives, self._outcomes))
 
     def _plan_of(self, record: TrialRecord) -> int:
         plan = None if record.configuration is None else record.configuration.plan

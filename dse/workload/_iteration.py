@@ -34,6 +34,9 @@ _SAMPLES = 200
 _MOST_DURATIONS = 20_000_000
 _FEWEST_SAMPLES = 32
 
+#: Durations of which the logarithms are taken at once.
+_LOGARITHMS_AT_ONCE = 1_000_000
+
 #: Durations closer than this share are taken for equal where a random stream is chosen.
 _SAME_DURATION = 1e-4
 
@@ -271,9 +274,11 @@ def _fingerprint(durations_s: NDArray[np.float64]) -> int:
     another random stream for them would move the ends of an interval by percents.
     """
     checksum = 0
-    # Task by task: of tens of thousands of ranks all at once take long to be put into memory.
-    for of_task in durations_s:
-        logarithm = np.log(np.maximum(of_task, np.finfo(np.float64).tiny))
+    # Of tens of thousands of ranks, not all tasks at once: their logarithms would fill the memory.
+    at_once = max(1, _LOGARITHMS_AT_ONCE // max(1, durations_s.shape[1]))
+    for first in range(0, len(durations_s), at_once):
+        of_tasks = durations_s[first : first + at_once]
+        logarithm = np.log(np.maximum(of_tasks, np.finfo(np.float64).tiny))
         rounded = np.round(logarithm / _SAME_DURATION).astype(np.int64)
         checksum = zlib.crc32(rounded.tobytes(), checksum)
     return checksum

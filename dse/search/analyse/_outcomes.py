@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from dse.search._records import StudyResult, TrialRecord
 
@@ -59,11 +59,32 @@ def outcome_key(record: TrialRecord) -> Hashable:
     )
 
 
-def first_of_each(records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Returns the first trial of each outcome, in the order of the records."""
+class OutcomeKeys:
+    """Keys of outcomes, computed once for each record that is asked for again and again."""
+
+    def __init__(self) -> None:
+        # With the record, so that no other one gets its address.
+        self._known: dict[int, tuple[TrialRecord, Hashable]] = {}
+
+    def __call__(self, record: TrialRecord) -> Hashable:
+        """Returns the same as :func:`outcome_key`."""
+        if id(record) not in self._known:
+            self._known[id(record)] = record, outcome_key(record)
+        return self._known[id(record)][1]
+
+
+def first_of_each(
+    records: Sequence[TrialRecord], key: Callable[[TrialRecord], Hashable] = outcome_key
+) -> tuple[TrialRecord, ...]:
+    """Returns the first trial of each outcome, in the order of the records.
+
+    Args:
+        records: Trials.
+        key: Outcome of one, if it is known already.
+    """
     found: dict[Hashable, TrialRecord] = {}
     for record in records:
-        found.setdefault(outcome_key(record), record)
+        found.setdefault(key(record), record)
     return tuple(found.values())
 
 

@@ -96,7 +96,7 @@ class BoundedProposer(Proposer):
             self._fail(trial)
         elif (self._front <= np.array(bound.values) * self._signs).all(axis=1).any():
             self._dominated += 1
-            self._answer(trial, bound)
+            self._answer(trial, self._lesson(bound))
         else:
             self._in_vain = 0
             return False

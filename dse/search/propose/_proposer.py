@@ -10,7 +10,8 @@ the sampler also learns what others have finished, and does not propose what the
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from dse.search.propose._strategy import Strategy
 from dse.search.space import SamplerName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import optuna
 
@@ -40,6 +41,18 @@ _MAX_STALE_GP = 2
 
 #: Random draws of an unseen configuration before the space is enumerated.
 _MAX_DRAWS = 200
+
+
+class _Lesson(NamedTuple):
+    """What the sampler learns from an answer; it may propose the same configuration many times.
+
+    Attributes:
+        values: Of the objectives; empty if there is nothing to learn.
+        violations: By how much each limit is broken; zero or less is kept.
+    """
+
+    values: tuple[float, ...] = ()
+    violations: Mapping[str, float] = MappingProxyType({})
 
 
 def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.samplers.BaseSampler:
@@ -121,7 +134,7 @@ class Proposer(Strategy):
                 directions=directions, sampler=make_sampler(sampler, seed, space)
             )
         )
-        self._answers: dict[tuple[int, ...], TrialRecord | None] = {}
+        self._answers: dict[tuple[int, ...], _Lesson | None] = {}
         #: The configuration that stands for one with the same answer.
         self._same: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._pending: dict[tuple[int, ...], list[optuna.trial.Trial]] = {}
@@ -206,12 +219,13 @@ class Proposer(Strategy):
         found = [(self._key(record.parameters), record) for record in records]
         found.sort(key=lambda answer: places.get(answer[0], len(places)))
         for key, record in found:
-            self._answers[key] = record
+            lesson = self._lesson(record)
+            self._answers[key] = lesson
             trials = self._pending.pop(key, [])
             for trial in trials:
-                self._answer(trial, record)
+                self._answer(trial, lesson)
             if not trials:
-                self._learn(key, record)
+                self._learn(key, lesson)
 
     def mark_in_flight(self, in_flight: Iterable[Params]) -> None:
         """Excludes configurations that others are evaluating; :meth:`tell` adds their answers."""
@@ -232,45 +246,45 @@ class Proposer(Strategy):
 
     def _repeat(self, trial: optuna.trial.Trial, key: tuple[int, ...]) -> None:
         """Answers a repeated proposal, now or together with the first one."""
-        record = self._answers[key]
-        if record is not None:
-            self._answer(trial, record)
+        lesson = self._answers[key]
+        if lesson is not None:
+            self._answer(trial, lesson)
         elif key in self._pending:
             self._pending[key].append(trial)
         else:
             self._fail(trial)
 
-    def _learn(self, key: tuple[int, ...], record: TrialRecord) -> None:
+    def _learn(self, key: tuple[int, ...], lesson: _Lesson) -> None:
         """Adds an answer to a configuration that this sampler has not proposed."""
         import optuna
 
-        values = list(record.values)
-        if not values or not np.all(np.isfinite(values)):
+        if not lesson.values:
             return
         self._study.add_trial(
             optuna.create_trial(
-                values=values,
+                values=list(lesson.values),
                 params=self._encode(key),
                 distributions=self._distributions,
-                constraints=self._violations(record),
+                constraints=dict(lesson.violations),
             )
         )
 
-    def _answer(self, trial: optuna.trial.Trial, record: TrialRecord) -> None:
-        values = list(record.values)
-        if not values or not np.all(np.isfinite(values)):
+    def _answer(self, trial: optuna.trial.Trial, lesson: _Lesson) -> None:
+        if not lesson.values:
             self._fail(trial)
             return
-        for name, violation in self._violations(record).items():
+        for name, violation in lesson.violations.items():
             trial.set_constraint(name, violation)
-        self._study.tell(trial, values)
+        self._study.tell(trial, list(lesson.values))
 
-    def _violations(self, record: TrialRecord) -> dict[str, float]:
-        """Returns by how much a record breaks each limit; zero or less is kept.
+    def _lesson(self, record: TrialRecord) -> _Lesson:
+        """Returns what the sampler learns from a record.
 
         What the memory of a captured step holds is not known; a limit on a figure that is not
         known is broken.
         """
+        if not record.values or not np.all(np.isfinite(record.values)):
+            return _Lesson()
         violations = {}
         if record.prediction is not None and record.prediction.memory:
             violations["memory"] = -record.prediction.memory_headroom_fraction
@@ -280,7 +294,7 @@ class Proposer(Strategy):
             if value is not None:
                 broken_by = constraint.violation(value)
                 violations[f"limit {index}"] = math.inf if math.isnan(broken_by) else broken_by
-        return violations
+        return _Lesson(record.values, violations)
 
     def _fail(self, trial: optuna.trial.Trial) -> None:
         import optuna
