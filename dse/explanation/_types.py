@@ -183,18 +183,18 @@ class Explanation:
     imbalance: Imbalance | None
 
     def __repr__(self) -> str:
-        return f"Explanation({significant(1e3 * self.iteration_time_s, 4)} ms: {self.sentence})"
+        return f"Explanation({_milliseconds(self.iteration_time_s)}: {self.sentence})"
 
     def _repr_html_(self) -> str:
         """Shows the answer and the largest parts of the critical path in a notebook."""
         fields = (
             (
                 f"{share.group}, rank {share.rank}",
-                f"{significant(1e3 * share.seconds, 4)} ms, {100 * share.share:.1f} %: {share.resource_name}",
+                f"{_milliseconds(share.seconds)}, {100 * share.share:.1f} %: {share.resource_name}",
             )
             for share in self.path[:_SHOWN_SHARES]
         )
-        return fields_html(f"{significant(1e3 * self.iteration_time_s, 4)} ms: {self.sentence}", fields)
+        return fields_html(f"{_milliseconds(self.iteration_time_s)}: {self.sentence}", fields)
 
     @property
     def bound_by(self) -> Resource:
@@ -248,3 +248,7 @@ class Difference:
     def change_s(self) -> float:
         """The second iteration time less the first."""
         return self.after_s - self.before_s
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{significant(1e3 * seconds, 4)} ms"
