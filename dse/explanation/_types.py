@@ -183,18 +183,18 @@ class Explanation:
     imbalance: Imbalance | None
 
     def __repr__(self) -> str:
-        return f"Explanation({_milliseconds(self.iteration_time_s)}: {self.sentence})"
+        return f"Explanation({_in_ms(self.iteration_time_s)}: {self.sentence})"
 
     def _repr_html_(self) -> str:
         """Shows the answer and the largest parts of the critical path in a notebook."""
         fields = (
             (
                 f"{share.group}, rank {share.rank}",
-                f"{_milliseconds(share.seconds)}, {100 * share.share:.1f} %: {share.resource_name}",
+                f"{_in_ms(share.seconds)}, {100 * share.share:.1f} %: {share.resource_name}",
             )
             for share in self.path[:_SHOWN_SHARES]
         )
-        return fields_html(f"{_milliseconds(self.iteration_time_s)}: {self.sentence}", fields)
+        return fields_html(f"{_in_ms(self.iteration_time_s)}: {self.sentence}", fields)
 
     @property
     def bound_by(self) -> Resource:
@@ -250,5 +250,5 @@ class Difference:
         return self.after_s - self.before_s
 
 
-def _milliseconds(seconds: float) -> str:
+def _in_ms(seconds: float) -> str:
     return f"{significant(1e3 * seconds, 4)} ms"
