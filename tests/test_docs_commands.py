@@ -9,6 +9,7 @@ import pytest
 import typer.main
 
 from dse.cli._app import app
+from tests.conftest import ROOT
 from tests.documents_of_users import blocks_of
 from tests.test_docs_links import PAGES, name
 
@@ -128,6 +129,30 @@ def test_commands_in_the_text_exist(span):
     for word in rest[: rest.index("--")] if "--" in rest else rest:
         if word.startswith("--"):
             assert word in known | {"--help"}, f"`dse {command.name}` has no option {word}"
+
+
+#: Options of other programs that pages mention, without those of benchmarks.
+_ELSEWHERE = {
+    *("--help", "--no-deps", "--spec"),
+    *("--headless", "--print-to-pdf", "--nproc-per-node", "--rotary-base"),
+}
+
+
+def options_of(command):
+    """Yields the options of a command and of those below it."""
+    for one in command.params:
+        yield from (*one.opts, *one.secondary_opts)
+    for below in getattr(command, "commands", {}).values():
+        yield from options_of(below)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_options_in_the_text_exist(page):
+    scripts = "".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py"))
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    unknown = named - set(options_of(COMMANDS)) - _ELSEWHERE
+    assert {option for option in unknown if option not in scripts} == set()
 
 
 def test_command_lines_are_found():

@@ -138,7 +138,7 @@ def _prepare(directory: Path, *, overwrite: bool) -> None:
                 file.unlink()
     elif directory.is_dir() and any(directory.iterdir()):
         raise ConfigError(
-            f"{directory} is not empty; choose another folder, or pass --overwrite to replace the "
+            f"{directory} is not empty; choose another folder, or pass --force to replace the "
             "capture in it"
         )
     try:

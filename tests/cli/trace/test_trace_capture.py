@@ -143,7 +143,7 @@ def test_a_script_is_captured_and_its_exit_code_passed_on(tmp_path, script):
     # The folder is full now.
     again = capture(out, "--", sys.executable, script, 20, 0)
     assert again.returncode == 2
-    assert "--overwrite" in again.stderr
+    assert "--force" in again.stderr
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_the_folder_must_be_empty(tmp_path):
     mine = tmp_path / "mine.txt"
     mine.write_text("x")
     command = [sys.executable, "-c", "pass"]
-    with pytest.raises(ConfigError, match=r"not empty.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"not empty.*--force"):
         record_command(command, tmp_path, CaptureSettings())
     with pytest.raises(ConfigError, match="is a file"):
         record_command(command, mine, CaptureSettings())
