@@ -130,6 +130,11 @@ def test_a_what_if_keeps_plans(profile, tmp_path):
     assert record.prediction.iteration_time_s == pytest.approx(
         predicted["iteration_time_s"], rel=1e-9
     )
+    again = answer("whatif", out, "--host-profile", profile, "--replan", 1)
+    assert again["searched_again"] == [{"number": record.number, "better": True}]
+    sharded = answer("shard", "dlrm_tiny", *JOB, *EIGHT, "--host-profile", profile)
+    (best,) = [one["after"] for one in again["best"]]
+    assert best == pytest.approx(sharded["throughput_samples_per_s"], rel=1e-9)
     compared = answer("compare", out, after)
     assert any("host.profile" in str(one) for one in compared["differences"])
 
