@@ -6,7 +6,14 @@ import pytest
 
 import dse as package
 from dse.errors import ConfigError
-from dse.machine.host import Figure, HostProfile, ProfileSource, SharedFigures, write_host_profile
+from dse.machine.host import (
+    Figure,
+    HostProfile,
+    ProfileSource,
+    SharedFigures,
+    load_host_profile,
+    write_host_profile,
+)
 from dse.search import load_study, revise_study, stored_platform, study_evaluator
 from tests.cli.running import answer, dse
 
@@ -162,6 +169,14 @@ def test_python_has_the_same_argument(predicted, profile, tmp_path):
         "dlrm_tiny", "h100_sxm", world_size=8, global_batch_size=16384, host_profile=profile
     )
     assert job.predict().iteration_time_s == predicted["iteration_time_s"]
+    loaded = package.Job(
+        "dlrm_tiny",
+        "h100_sxm",
+        world_size=8,
+        global_batch_size=16384,
+        host_profile=load_host_profile(profile),
+    )
+    assert loaded.predict().iteration_time_s == predicted["iteration_time_s"]
     space = tmp_path / "space.yaml"
     space.write_text(SPACE.replace("PLATFORM", "h100_sxm"))
     study = package.create_study(
