@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ORDER = (
     {
         "errors",
+        "_digits",
         "_percent",
         "_suggest",
         "_system",

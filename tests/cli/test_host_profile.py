@@ -6,7 +6,14 @@ import pytest
 
 import dse as package
 from dse.errors import ConfigError
-from dse.machine.host import Figure, HostProfile, ProfileSource, SharedFigures, write_host_profile
+from dse.machine.host import (
+    Figure,
+    HostProfile,
+    ProfileSource,
+    SharedFigures,
+    load_host_profile,
+    write_host_profile,
+)
 from dse.search import load_study, revise_study, stored_platform, study_evaluator
 from tests.cli.running import answer, dse
 
@@ -130,6 +137,11 @@ def test_a_what_if_keeps_plans(profile, tmp_path):
     assert record.prediction.iteration_time_s == pytest.approx(
         predicted["iteration_time_s"], rel=1e-9
     )
+    again = answer("whatif", out, "--host-profile", profile, "--replan", 1)
+    assert again["searched_again"] == [{"number": record.number, "better": True}]
+    sharded = answer("shard", "dlrm_tiny", *JOB, *EIGHT, "--host-profile", profile)
+    (best,) = [one["after"] for one in again["best"]]
+    assert best == pytest.approx(sharded["throughput_samples_per_s"], rel=1e-9)
     compared = answer("compare", out, after)
     assert any("host.profile" in str(one) for one in compared["differences"])
 
@@ -157,6 +169,14 @@ def test_python_has_the_same_argument(predicted, profile, tmp_path):
         "dlrm_tiny", "h100_sxm", world_size=8, global_batch_size=16384, host_profile=profile
     )
     assert job.predict().iteration_time_s == predicted["iteration_time_s"]
+    loaded = package.Job(
+        "dlrm_tiny",
+        "h100_sxm",
+        world_size=8,
+        global_batch_size=16384,
+        host_profile=load_host_profile(profile),
+    )
+    assert loaded.predict().iteration_time_s == predicted["iteration_time_s"]
     space = tmp_path / "space.yaml"
     space.write_text(SPACE.replace("PLATFORM", "h100_sxm"))
     study = package.create_study(

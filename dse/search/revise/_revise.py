@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from dse.errors import ConfigError
 from dse.machine import Quote
 from dse.search._input_files import platform_facts
-from dse.search._proposals import Proposal
+from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
@@ -228,7 +228,10 @@ class _Engine:
         jobs: int,
         progress: RevisionProgress | None,
     ) -> tuple[list[TrialRecord], tuple[tuple[int, bool], ...]]:
-        """Searches new plans for the best candidates; a plan that is no faster is dropped."""
+        """Searches new plans for the best candidates; a plan that is no faster is dropped.
+
+        The search is that of :func:`dse.shard`, as for the front of a new study.
+        """
         assert self._context is not None
         best = best_first(mark_front(records, self._result.objectives), self._result)[:count]
         by_number = {record.number: record for record in records}
@@ -236,7 +239,7 @@ class _Engine:
         workers = _workers(jobs, len(best))
         with make_executor("process", self._context, workers) as executor:
             for found in executor.run(
-                [Proposal(record.number, record.parameters) for record in best]
+                [Proposal(record.number, record.parameters, Effort.THOROUGH) for record in best]
             ):
                 searched[found.number] = _faster(found, by_number[found.number])
                 if searched[found.number]:
