@@ -30,6 +30,7 @@ ORDER = (
         "_interrupts",
         "_processes",
         "_html",
+        "_median",
     },
     {"ranking", "indices"},
     {"_files", "config", "graph", "lookup_blocks", "lookup_sketch"},

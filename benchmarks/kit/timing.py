@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from dse.validation.measurement import MeasureLimits, median_interval
+from dse.validation import MeasureLimits, median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable

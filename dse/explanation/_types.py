@@ -185,6 +185,14 @@ class Explanation:
     def __repr__(self) -> str:
         return f"Explanation({_in_ms(self.iteration_time_s)}: {self.sentence})"
 
+    @property
+    def bound_by(self) -> Resource:
+        """The resource with the largest share of the critical path."""
+        seconds: dict[Resource, float] = {}
+        for share in self.path:
+            seconds[share.resource] = seconds.get(share.resource, 0.0) + share.seconds
+        return max(seconds, key=seconds.__getitem__)
+
     def _repr_html_(self) -> str:
         """Shows the answer and the largest parts of the critical path in a notebook."""
         fields = (
@@ -195,14 +203,6 @@ class Explanation:
             for share in self.path[:_SHOWN_SHARES]
         )
         return fields_html(f"{_in_ms(self.iteration_time_s)}: {self.sentence}", fields)
-
-    @property
-    def bound_by(self) -> Resource:
-        """The resource with the largest share of the critical path."""
-        seconds: dict[Resource, float] = {}
-        for share in self.path:
-            seconds[share.resource] = seconds.get(share.resource, 0.0) + share.seconds
-        return max(seconds, key=seconds.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,19 @@ from dse.machine._hardware import (
 )
 from dse.machine._offers import Offer, Quote
 from dse.machine._precision import PeakRates, Precision
+from dse.machine._unlimited import (
+    UNLIMITED_PEAK,
+    UNLIMITED_RATE,
+    unlimited_host_link,
+    unlimited_link,
+    unlimited_network,
+)
 
 __all__ = [
     "COLLECTIVE_SLOWDOWN",
     "KERNEL_SLOWDOWN",
+    "UNLIMITED_PEAK",
+    "UNLIMITED_RATE",
     "Cluster",
     "DeviceSpec",
     "HostLinkSpec",
@@ -46,4 +55,7 @@ __all__ = [
     "devices_per_domain",
     "has_own_engines",
     "rank_group",
+    "unlimited_host_link",
+    "unlimited_link",
+    "unlimited_network",
 ]

@@ -8,6 +8,7 @@ study and compares the measurements with the predictions. torch is imported on u
 
 from __future__ import annotations
 
+from dse._median import median_interval
 from dse.validation._protocol import (
     AloneTrainer,
     RunCandidate,
@@ -18,7 +19,7 @@ from dse.validation._protocol import (
 )
 from dse.validation._types import Measurement, TrainerOptions, TrainingResult
 from dse.validation.dlrm import Candidate, LocalBatch, local_batch
-from dse.validation.measurement import MeasureLimits, measure, median_interval, train
+from dse.validation.measurement import MeasureLimits, measure, train
 from dse.validation.study import ValidateOptions, scale_model, scaling_text, validate_study
 from dse.validation.trainer import TRAINERS, find_trainer
 from dse.validation.transformer import TransformerCandidate

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-def load_space(source: str | PathLike[str] | SearchSpace) -> SearchSpace:
+def load_space(name_or_path: str | PathLike[str] | SearchSpace) -> SearchSpace:
     """Loads a search space by built-in name or path; a space is returned.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
-    if isinstance(source, SearchSpace):
-        return source
-    path = find_document(DocumentKind.SEARCH_SPACE, str(source))
+    if isinstance(name_or_path, SearchSpace):
+        return name_or_path
+    path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
     folder = str(path.parent)
     text = read_source(path).text
     document = parse_document(text, SpaceDocument, file=str(path), context={"folder": folder})

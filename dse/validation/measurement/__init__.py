@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dse.validation.measurement._ranks import train
 from dse.validation.measurement._rounds import measure
-from dse.validation.measurement._samples import MeasureLimits, median_interval
+from dse.validation.measurement._samples import MeasureLimits
 
-__all__ = ["MeasureLimits", "measure", "median_interval", "train"]
+__all__ = ["MeasureLimits", "measure", "train"]

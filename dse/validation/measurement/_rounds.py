@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._median import median_interval
 from dse._torch import load_torch
 from dse.launch import torchrun_environment
 from dse.validation._types import Measurement, TrainerOptions
@@ -24,7 +25,7 @@ from dse.validation.measurement._ranks import (
     installed_trainer,
     with_ranks,
 )
-from dse.validation.measurement._samples import MeasureLimits, median_interval
+from dse.validation.measurement._samples import MeasureLimits
 from dse.validation.measurement._worker import Build, Drop, Run, Span
 
 if TYPE_CHECKING:

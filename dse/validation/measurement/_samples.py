@@ -1,17 +1,16 @@
-"""Statistics of samples: median, its interval, and when to stop sampling."""
+"""When to stop sampling: the stopping rule of a measurement."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import math
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dse._median import FEWEST_SAMPLES, median_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: Fewest samples whose median has a 95 % interval: 1 − 2 · ½⁶ = 0.97.
-FEWEST_SAMPLES = 6
 
 _MIN_ITERATIONS, _MAX_ITERATIONS = 2, 1000
 
@@ -59,23 +58,3 @@ class MeasureLimits:
             return False
         late = elapsed_s >= (self.budget_s if budget_s is None else budget_s)
         return late or rounds >= self.max_rounds or all(map(self.converged, samples))
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Returns an interval that contains the true median with a confidence of at least 95 %.
-
-    This is the binomial interval of the order statistics (`scipy.stats.quantile_test`). It assumes
-    only that the samples are independent.
-
-    Args:
-        samples: At least one, in any order.
-
-    Returns:
-        Lower and upper end; infinite if there are too few samples.
-    """
-    from scipy.stats import quantile_test
-
-    test: Any = quantile_test(samples, q=statistics.median(samples), p=0.5)
-    interval = test.confidence_interval(0.95)
-    low, high = float(interval.low), float(interval.high)
-    return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)

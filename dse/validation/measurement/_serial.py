@@ -7,6 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from dse._median import median_interval
 from dse.errors import ConfigError
 from dse.launch import start_ranks
 from dse.validation._protocol import AloneTrainer
@@ -17,7 +18,6 @@ from dse.validation.measurement._ranks import (
     checked_together,
     installed_trainer,
 )
-from dse.validation.measurement._samples import median_interval
 from dse.validation.measurement._worker import BuildRank, Drop, Run, Span, alone_worker
 
 if TYPE_CHECKING:

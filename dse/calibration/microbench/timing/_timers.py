@@ -4,34 +4,25 @@ A *timer* turns a call into a sampler, a function that takes one sample: the sec
 :func:`measure` warms up and draws samples until the 95 % interval of their median is narrow, or
 the time for the point is over.
 
-The interval needs no assumption on the noise: of ``n`` samples in order, the ``j``-th smallest
-and the ``j``-th largest enclose the true median with probability ``1 − 2 P(Bin(n, ½) < j)``, and
-``j`` is the largest number for which that is at least 95 %. Six samples are the fewest that have
-such an interval. Because the stop depends on the data, the true coverage is a little lower. The
-interval holds for the noise within one run; a machine that is slower an hour later lies outside.
+The interval holds for the noise within one run; a machine that is slower an hour later lies
+outside.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 import gc
 import math
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dse._median import FEWEST_SAMPLES, median_interval
 from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-#: Fewest samples that have a 95 % interval of the median: 1 − 2 · ½⁶ = 0.97.
-_FEWEST_REPEATS = 6
-
-#: The interval misses the true median once in so many times.
-_ONE_IN = 20
 
 #: Growth of the number of samples between two looks at the interval, as a share.
 _GROWTH = 0.2
@@ -227,7 +218,7 @@ def repeat(
         samples += draw()
         count = len(samples)
         late = clock() >= until
-        if count < _FEWEST_REPEATS or not (late or count >= look_at):
+        if count < FEWEST_SAMPLES or not (late or count >= look_at):
             continue
         sample = summarise(samples)
         narrow = sample.half_width_s <= settings.target_half_width * sample.time_s
@@ -241,18 +232,7 @@ def summarise(samples: Sequence[float]) -> Sample:
 
     With fewer than six samples there is no such interval; half their range is given.
     """
-    ordered = sorted(samples)
-    count = len(ordered)
-    rank = _rank(count)
-    half_width_s = 0.5 * (ordered[count - rank] - ordered[rank - 1])
-    return Sample(statistics.median(ordered), half_width_s, count)
-
-
-@cache
-def _rank(count: int) -> int:
-    """Largest j with 2 P(Bin(count, ½) < j) ≤ 5 %, and at least 1."""
-    tail, rank = 1, 1  # tail: outcomes with fewer than `rank` heads, of 2^count
-    while 2 * (tail + math.comb(count, rank)) * _ONE_IN <= 2**count:
-        tail += math.comb(count, rank)
-        rank += 1
-    return rank
+    low_s, high_s = median_interval(samples)
+    if len(samples) < FEWEST_SAMPLES:
+        low_s, high_s = min(samples), max(samples)
+    return Sample(statistics.median(samples), 0.5 * (high_s - low_s), len(samples))

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.machine import PeakRates, changed_cluster
+from dse.machine import (
+    UNLIMITED_PEAK,
+    UNLIMITED_RATE,
+    changed_cluster,
+    unlimited_host_link,
+    unlimited_link,
+    unlimited_network,
+)
 from dse.machine.collectives import CollectiveOp, collective_time_s
 from dse.workload.dlrm.iteration._dense import dense_estimate
 from dse.workload.dlrm.iteration._durations import slot_durations_s
@@ -27,9 +34,9 @@ if TYPE_CHECKING:
     from dse.model import Operator
     from dse.workload.dlrm._problem import DlrmProblem
 
-#: A rate at which nothing takes time, and what is left of time at it.
-_FREE = 1e40
+#: What is left of a time at an unlimited rate, and a latency that is none.
 _NO_TIME_S = 1e-15
+_NO_LATENCY_S = 1.0 / UNLIMITED_RATE
 #: Fields of a device.
 _MEMORY, _CACHE = "memory_bandwidth_bytes_per_s", "l2_bandwidth_bytes_per_s"
 _BANDWIDTHS = (_MEMORY, _CACHE)
@@ -90,11 +97,10 @@ def dense_sides(problem: DlrmProblem, operators: Sequence[Operator]) -> KernelSi
     def seconds(**changes: Any) -> NDArray[np.float64]:
         return dense_estimate(replace(device, **changes), problem.precision, operators).time_s
 
-    peak = PeakRates(_FREE, _FREE, _FREE, _FREE)
-    free_memory = dict.fromkeys(_BANDWIDTHS, _FREE)
-    latency_s = seconds(peak=peak, **free_memory)
-    streamed_s = seconds(peak=peak)
-    uncached_s = seconds(peak=peak, **{_CACHE: _FREE})
+    free_memory = dict.fromkeys(_BANDWIDTHS, UNLIMITED_RATE)
+    latency_s = seconds(peak=UNLIMITED_PEAK, **free_memory)
+    streamed_s = seconds(peak=UNLIMITED_PEAK)
+    uncached_s = seconds(peak=UNLIMITED_PEAK, **{_CACHE: UNLIMITED_RATE})
     arithmetic_s = seconds(**free_memory)
     return KernelSides(
         arithmetic_s=np.maximum(0.0, arithmetic_s - latency_s),
@@ -116,13 +122,13 @@ def slot_sides(problem: DlrmProblem, layout: int, features: NDArray[np.float64])
         return slot_durations_s(replace(problem, cluster=changed), layout, work)[:, :, 0]
 
     whole_s = seconds(cluster, features)
-    host_link = replace(cluster.host_link, bandwidth_bytes_per_s=_FREE, latency_s=0.0)
+    host_link = replace(unlimited_host_link(cluster.host_link), latency_s=0.0)
     on_device = replace(cluster, host_link=host_link, host_memory_bandwidth_bytes_per_s=None)
     device_s = seconds(on_device, features)
     latency_s = np.minimum(seconds(on_device, features * _HARDLY_ANY), device_s)
 
     def without(*limits: str) -> NDArray[np.float64]:
-        freed: dict[str, Any] = dict.fromkeys(limits, _FREE)
+        freed: dict[str, Any] = dict.fromkeys(limits, UNLIMITED_RATE)
         return seconds(replace(on_device, device=replace(device, **freed)), features)
 
     other_s = np.maximum(0.0, without(*_BANDWIDTHS) - latency_s)
@@ -189,21 +195,12 @@ KERNEL_SLOTS = frozenset(
 def _without_network(cluster: Cluster) -> Cluster:
     """A network on which nothing takes time."""
     network = replace(
-        cluster.network,
-        nic_bandwidth_bytes_per_s=_FREE,
-        latency_s=1.0 / _FREE,
-        spine_latency_s=0.0,
+        unlimited_network(cluster.network), latency_s=_NO_LATENCY_S, spine_latency_s=0.0
     )
     return changed_cluster(cluster, network=network)
 
 
 def _without_link(cluster: Cluster) -> Cluster:
     """Links inside the nodes on which nothing takes time."""
-    link = replace(
-        cluster.link,
-        bandwidth_bytes_per_s=_FREE,
-        pair_bandwidth_bytes_per_s=None,
-        latency_s=1.0 / _FREE,
-        calibrations=(),
-    )
+    link = replace(unlimited_link(cluster.link), latency_s=_NO_LATENCY_S)
     return changed_cluster(cluster, link=link)

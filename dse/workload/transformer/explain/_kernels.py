@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dse.explanation import Resource
-from dse.machine import PeakRates
+from dse.machine import UNLIMITED_PEAK, UNLIMITED_RATE
 from dse.machine.kernels import gemm_estimate
 from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer.kernels._operators import Kernel
-
-#: A rate at which nothing takes time.
-_FREE = 1e40
 
 ATTENTION = "attention"
 FEED_FORWARD = "feed-forward"
@@ -237,10 +234,10 @@ def _sides_in(
         changed = replace(bare, **changes)
         return gemm_estimate(changed, m, n, k, precision, batch).time_s
 
-    peak = PeakRates(_FREE, _FREE, _FREE, _FREE)
-    memory = {"memory_bandwidth_bytes_per_s": _FREE, "l2_bandwidth_bytes_per_s": _FREE}
-    latency_s = seconds(peak=peak, **memory)
-    arithmetic_s, memory_s = seconds(**memory), seconds(peak=peak)
+    bandwidths = ("memory_bandwidth_bytes_per_s", "l2_bandwidth_bytes_per_s")
+    memory = dict.fromkeys(bandwidths, UNLIMITED_RATE)
+    latency_s = seconds(peak=UNLIMITED_PEAK, **memory)
+    arithmetic_s, memory_s = seconds(**memory), seconds(peak=UNLIMITED_PEAK)
     return {
         product: (Resource.ARITHMETIC if arithmetic else Resource.MEMORY, float(floor_s))
         for product, arithmetic, floor_s in zip(

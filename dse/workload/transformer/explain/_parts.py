@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dse.explanation import Resource
 from dse.graph import TaskKind
+from dse.machine import (
+    UNLIMITED_RATE,
+    unlimited_host_link,
+    unlimited_link,
+    unlimited_network,
+)
 from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
 from dse.workload.transformer.kernels._layer import LayerWork
@@ -73,8 +79,6 @@ _SUMMING = {
     Role.LAYER_WEIGHT_GRADIENTS,
 }
 
-#: A rate at which nothing takes time.
-_FREE = 1e40
 #: What is left of a sum by rounding, as a fraction.
 _ROUNDING = 1e-9
 
@@ -316,15 +320,10 @@ def _unlimited(problem: TransformerJob) -> TransformerJob:
         problem,
         cluster=replace(
             cluster,
-            device=replace(cluster.device, memory_bandwidth_bytes_per_s=_FREE),
-            link=replace(
-                cluster.link,
-                bandwidth_bytes_per_s=_FREE,
-                pair_bandwidth_bytes_per_s=None,
-                calibrations=(),
-            ),
-            network=replace(cluster.network, nic_bandwidth_bytes_per_s=_FREE),
-            host_link=replace(cluster.host_link, bandwidth_bytes_per_s=_FREE),
+            device=replace(cluster.device, memory_bandwidth_bytes_per_s=UNLIMITED_RATE),
+            link=unlimited_link(cluster.link),
+            network=unlimited_network(cluster.network),
+            host_link=unlimited_host_link(cluster.host_link),
             host_memory_bandwidth_bytes_per_s=None,
         ),
     )
