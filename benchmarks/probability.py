@@ -44,7 +44,7 @@ from dse.errors import DseError
 from dse.machine.platforms import load_platform
 from dse.search.recommend import SURE, HourlyBudget, RecommendOptions, Target, recommend
 from dse.workload import load_workload
-from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, step_errors
+from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, ErrorShape, step_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,8 +78,11 @@ _SHAPES = (
     Shape(),
     Shape(fast_side=0.5),
     Shape(fast_side=0.7),
-    Shape(tail=0.1),
+    Shape(tail=0.2),
     Shape(tail=0.5),
+    Shape(tail_spread=0.0),
+    Shape(tail=0.5, tail_spread=0.0),
+    Shape(tail_spread=1.0),
     Shape(kernel_share=0.0),
     Shape(kernel_share=0.2),
     Shape(kernel_share=0.5),
@@ -190,24 +193,28 @@ def print_spreads(steps: Sequence[StepError]) -> None:
     """Prints the spread of each program with what was fitted, and the median of its errors."""
     found, shipped = fitted(steps), step_errors()
     print(
-        f"\n{'program':<24} {'steps':>5} {'groups':>6} {'spread':>7} {'shipped':>7} {'median':>8}"
+        f"\n{'program':<24} {'steps':>5} {'groups':>6} {'spread':>7} {'shipped':>7} {'tail':>5} "
+        f"{'shipped':>7} {'median':>8}"
     )
-    for name, spread in found.programs.items():
+    unknown = ErrorShape(math.nan, math.nan)
+    for name, shape in found.programs.items():
         mine = [step for step in steps if step.program == name]
+        before = shipped.programs.get(name, unknown)
         errors = np.array([step.log_error for step in mine])
         median = 100 * float(np.median(errors))
         error = 100 * group_error(mine, errors, lambda values: float(np.median(values)))
         print(
-            f"{name:<24} {len(mine):5d} {len({step.group for step in mine}):6d} {spread:7.3f} "
-            f"{shipped.programs.get(name, math.nan):7.3f} {median:+6.1f} % ± {error:.1f}"
+            f"{name:<24} {len(mine):5d} {len({step.group for step in mine}):6d} "
+            f"{shape.scale:7.3f} {before.scale:7.3f} {shape.tail:5.2f} {before.tail:7.2f} "
+            f"{median:+6.1f} % ± {error:.1f}"
         )
     print(f"{'with experts, added':<37} {found.experts:7.3f} {shipped.experts:7.3f}")
     print(f"{'no published step':<37} {found.without_steps:7.3f} {shipped.without_steps:7.3f}")
-    shape, gain = best_shape(steps)
+    common, gain = best_shape(steps)
     print(
-        f"most likely shape: kernels {shape.kernel_share:g}, fast side {shape.fast_side:g}, "
-        f"tail {shape.tail:.2g} (log-likelihood {gain:+.1f} over {KERNEL_SHARE:g}, {FAST_SIDE:g}, "
-        f"{TAIL:g} as shipped)"
+        f"most likely shape with one tail: kernels {common.kernel_share:g}, "
+        f"fast side {common.fast_side:g}, tail {common.tail:.2g} (log-likelihood {gain:+.1f} over "
+        f"{KERNEL_SHARE:g}, {FAST_SIDE:g}, {TAIL:g})"
     )
     for name in found.programs:
         without, gain = best_shape([step for step in steps if step.program != name])
@@ -220,7 +227,8 @@ def print_spreads(steps: Sequence[StepError]) -> None:
 def print_shapes(steps: Sequence[StepError]) -> None:
     """Prints scores of shapes on left-out groups; log-likelihoods over that of the first."""
     print(
-        f"\n{'left out':<9} {'kernels':>7} {'fast side':>9} {'tail':>5} {'log-lik.':>8} "
+        f"\n{'left out':<9} {'kernels':>7} {'fast side':>9} {'tail':>5} {'spread':>6} "
+        f"{'log-lik.':>8} "
         f"{'CRPS':>7} {'interval score':>14} {'width':>7} {'inside':>7}"
     )
     for kind in KINDS:
@@ -231,7 +239,7 @@ def print_shapes(steps: Sequence[StepError]) -> None:
                 shipped = found.log_likelihood
             print(
                 f"{kind:<9} {shape.kernel_share:7g} {shape.fast_side:9g} {shape.tail:5g} "
-                f"{found.log_likelihood - shipped:+8.1f} {found.crps:7.4f} "
+                f"{shape.tail_spread:6g} {found.log_likelihood - shipped:+8.1f} {found.crps:7.4f} "
                 f"{found.interval_score:14.3f} {found.width:7.3f} {100 * found.inside:5.0f} %"
             )
 

@@ -1,16 +1,18 @@
 """Fits how far off predicted steps are, by training program, and leaves groups out.
 
-The distribution is that of :mod:`dse.workload._step_errors`: for each program one spread, found by
-maximum likelihood; the three values of its shape are common to all programs. Steps of one program,
-machine and model are wrong together, so such a group counts as the square root of its steps. A
-spread is drawn towards that of all programs (by a normal distribution of its logarithm), so that a
-few steps that happen to agree make no certainty.
+The distribution is that of :mod:`dse.workload._step_errors`: for each program a scale and a tail,
+found by maximum likelihood; the other values of its shape are common to all programs. Steps of one
+program, machine and model are wrong together, so such a group counts as the square root of its
+steps. The width of a program's 90 % interval is drawn towards that of all programs, and its tail
+towards the common one (both by a normal distribution of the logarithm), so that a few steps that
+happen to agree make no certainty.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 import json
 import math
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import lambertw, ndtr, ndtri
 
-from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, StepErrors
+from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, ErrorShape, StepErrors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +31,18 @@ if TYPE_CHECKING:
 
     from dse.workload import Job
 
-#: Spreads that are tried.
+#: Scales that are tried, and tails.
 _GRID = np.geomspace(0.005, 0.6, 160)
+_TAIL_GRID = np.geomspace(0.075, 1.2, 13)
 
-#: Programs differ in their spreads by about this factor's logarithm.
+#: Normal number at the end of a 90 % interval.
+_END = 1.6449
+
+#: Programs differ in the widths of their intervals by about this factor's logarithm.
 _PRIOR_SPREAD = 0.6
+
+#: And in their tails: the most likely with groups left out, among 0 to 1.
+_TAIL_SPREAD = 0.5
 
 #: How often the spread that all are drawn towards is found again.
 _ROUNDS = 8
@@ -51,11 +60,24 @@ _TAILS = (1e-6, 0.1, 0.3, 0.5, 0.7)
 
 
 class Shape(NamedTuple):
-    """What all programs have in common; see :mod:`dse.workload._step_errors`."""
+    """What all programs have in common; see :mod:`dse.workload._step_errors`.
+
+    Attributes:
+        kernel_share: Share of the spread of single kernels that a step shows.
+        fast_side: Errors on the fast side, as a share of those on the slow side.
+        tail: What the tails of programs are drawn towards.
+        tail_spread: By how much they differ, as a logarithm; 0 for one tail.
+    """
 
     kernel_share: float = KERNEL_SHARE
     fast_side: float = FAST_SIDE
     tail: float = TAIL
+    tail_spread: float = _TAIL_SPREAD
+
+    @property
+    def tails(self) -> NDArray[np.float64]:
+        """Tails that are tried, the common one among them."""
+        return _TAIL_GRID * (self.tail / TAIL) if self.tail_spread else np.array([self.tail])
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +169,10 @@ def write(path: Path, errors: StepErrors, steps: Sequence[StepError]) -> None:
             "(docs/accuracy.md); written by `python benchmarks/probability.py --fit --write`"
         ),
         "spreads": {
-            "programs": {name: _rounded(value) for name, value in errors.programs.items()},
+            "programs": {
+                name: {"scale": _rounded(shape.scale), "tail": _rounded(shape.tail)}
+                for name, shape in errors.programs.items()
+            },
             "experts": _rounded(errors.experts),
             "without_steps": _rounded(errors.without_steps),
         },
@@ -167,7 +192,8 @@ def shares_faster(
     """
     shape = shape or Shape()
     error, _ = _columns(steps, shape)
-    return np.asarray(ndtr(_normal_score(error, _scales(steps, errors, shape), shape)))
+    scale, tail = _shapes(steps, errors, shape)
+    return np.asarray(ndtr(_normal_score(error, scale, shape.fast_side, tail)))
 
 
 def left_out(
@@ -221,16 +247,18 @@ def left_out_scores(steps: Sequence[StepError], kind: str, shape: Shape) -> Scor
         kind: One of `KINDS`, in which groups differ.
         shape: Of the distribution.
     """
-    scale = np.empty(len(steps))
+    scale, tail = np.empty(len(steps)), np.empty(len(steps))
     for mine, seen in _folds(steps, kind):
-        scale[mine] = _scales([steps[place] for place in mine], fitted(seen, shape), shape)
+        own = [steps[place] for place in mine]
+        scale[mine], tail[mine] = _shapes(own, fitted(seen, shape), shape)
     error, _ = _columns(steps, shape)
-    weight = _weights(steps)
-    density = _log_density(error, scale, shape) - 0.5 * math.log(2 * math.pi)
+    weight, side = _weights(steps), shape.fast_side
+    density = _log_density(error, scale, side, tail) - 0.5 * math.log(2 * math.pi)
     shares = (np.arange(_SCORE_QUANTILES) + 0.5) / _SCORE_QUANTILES
-    beyond = scale[:, None] * _errors(ndtri(shares), shape) - error[:, None]
+    drawn = _errors(ndtri(shares), side, tail[:, None])
+    beyond = scale[:, None] * drawn - error[:, None]
     crps = 2 * ((beyond > 0) - shares) * beyond
-    low, high = scale * _errors(ndtri([[0.05], [0.95]]), shape)
+    low, high = scale * _errors(ndtri([[0.05], [0.95]]), side, tail)
     missed = np.maximum(low - error, 0) + np.maximum(error - high, 0)
     return Scores(
         float(weight @ density),
@@ -297,7 +325,7 @@ def group_error(
 
 
 def best_shape(steps: Sequence[StepError]) -> tuple[Shape, float]:
-    """Returns the shape of most likelihood, and by how much it exceeds the shipped one's.
+    """Returns the most likely shape with one tail, and by how much it exceeds the shipped values.
 
     Args:
         steps: Published steps of all programs.
@@ -305,10 +333,10 @@ def best_shape(steps: Sequence[StepError]) -> tuple[Shape, float]:
     Returns:
         The shape, and the difference of the logarithms of both likelihoods.
     """
-    shapes = [Shape(*values) for values in product(_SHARES, _SIDES, _TAILS)]
+    shapes = [Shape(*values, 0.0) for values in product(_SHARES, _SIDES, _TAILS)]
     found = [(_fit(steps, shape)[1], shape) for shape in shapes]
     best, shape = max(found, key=lambda one: one[0])
-    return shape, best - _fit(steps, Shape())[1]
+    return shape, best - _fit(steps, Shape(tail_spread=0.0))[1]
 
 
 def _fit(steps: Sequence[StepError], shape: Shape) -> tuple[StepErrors, float]:
@@ -316,41 +344,59 @@ def _fit(steps: Sequence[StepError], shape: Shape) -> tuple[StepErrors, float]:
     dense = [step for step in steps if not step.experts]
     programs = sorted({step.program for step in steps})
     likelihoods = {
-        name: _by_spread([step for step in dense if step.program == name], shape)
+        name: _likelihood(tuple(step for step in dense if step.program == name), shape)
         for name in programs
     }
-    centre = math.log(0.07)
+    centre, tails = math.log(0.07), shape.tails
+    drawn = np.zeros(len(tails))
+    if shape.tail_spread:
+        drawn = -0.5 * (np.log(tails / shape.tail) / shape.tail_spread) ** 2
+    # Scales that make intervals of the same width with the common tail.
+    wider = np.exp(0.5 * (tails - shape.tail) * _END**2)
+    alike = wider[:, None] * _GRID
     for _ in range(_ROUNDS):
-        prior = -0.5 * ((np.log(_GRID) - centre) / _PRIOR_SPREAD) ** 2
-        spreads = {
-            name: float(_GRID[(likelihood + prior).argmax()])
+        prior = drawn[:, None] - 0.5 * ((np.log(alike) - centre) / _PRIOR_SPREAD) ** 2
+        places = {
+            name: np.unravel_index((likelihood + prior).argmax(), likelihood.shape)
             for name, likelihood in likelihoods.items()
         }
-        centre = float(np.mean(np.log(list(spreads.values()))))
-    total = sum(
-        float(np.interp(math.log(spreads[name]), np.log(_GRID), likelihood))
-        for name, likelihood in likelihoods.items()
-    )
-    mean_square = float(np.mean(np.square(list(spreads.values()))))
+        found = {
+            name: ErrorShape(float(_GRID[place]), float(tails[tail]))
+            for name, (tail, place) in places.items()
+        }
+        widths = [float(alike[place]) for place in places.values()]
+        centre = float(np.mean(np.log(widths)))
+    total = sum(float(likelihoods[name][place]) for name, place in places.items())
+    mean_square = float(np.mean(np.square(widths)))
     experts = 0.0
     mixtures = [step for step in steps if step.experts]
     if mixtures:
-        own = np.array([spreads[step.program] for step in mixtures])
-        likelihood = _by_spread(mixtures, shape, own)
+        scale, tail = np.array([found[step.program] for step in mixtures]).T
+        likelihood = _by_scale(mixtures, shape, tail[:, None], scale)
         experts, total = float(_GRID[likelihood.argmax()]), total + float(likelihood.max())
-    return StepErrors(spreads, experts, math.sqrt(mean_square)), total
+    return StepErrors(found, experts, math.sqrt(mean_square)), total
 
 
-def _by_spread(
-    steps: Sequence[StepError], shape: Shape, beside: NDArray[np.float64] | None = None
+@lru_cache(maxsize=4096)
+def _likelihood(steps: tuple[StepError, ...], shape: Shape) -> NDArray[np.float64]:
+    """Returns the logarithm of the likelihood of each tail and scale; leaving out asks again."""
+    return np.array([_by_scale(steps, shape, tail) for tail in shape.tails])
+
+
+def _by_scale(
+    steps: Sequence[StepError],
+    shape: Shape,
+    tail: float | NDArray[np.float64],
+    beside: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Returns the logarithm of the likelihood of each spread of the grid."""
+    """Returns the logarithm of the likelihood of each scale of the grid."""
     if not steps:
         return np.zeros(len(_GRID))
     error, kernels = _columns(steps, shape)
     known = kernels if beside is None else np.hypot(kernels, beside)
     scale = np.hypot(known[:, None], _GRID)
-    return np.asarray(_weights(steps) @ _log_density(error[:, None], scale, shape))
+    density = _log_density(error[:, None], scale, shape.fast_side, tail)
+    return np.asarray(_weights(steps) @ density)
 
 
 def _weights(steps: Sequence[StepError]) -> NDArray[np.float64]:
@@ -359,38 +405,49 @@ def _weights(steps: Sequence[StepError]) -> NDArray[np.float64]:
     return np.array([counts[step.group] ** -0.5 for step in steps])
 
 
-def _scales(steps: Sequence[StepError], errors: StepErrors, shape: Shape) -> NDArray[np.float64]:
-    """Returns the scale of each step's errors, those of its kernels included."""
+def _shapes(
+    steps: Sequence[StepError], errors: StepErrors, shape: Shape
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the scale of each step's errors, those of its kernels included, and its tail."""
     _, kernels = _columns(steps, shape)
-    of_program = [errors.programs.get(step.program, errors.without_steps) for step in steps]
+    unknown = ErrorShape(errors.without_steps, shape.tail)
+    scale, tail = np.array([errors.programs.get(step.program, unknown) for step in steps]).T
     experts = [errors.experts * step.experts for step in steps]
-    return np.asarray(np.hypot(kernels, np.hypot(of_program, experts)))
+    return np.asarray(np.hypot(kernels, np.hypot(scale, experts))), tail
 
 
 def _log_density(
-    error: NDArray[np.float64], scale: NDArray[np.float64], shape: Shape
+    error: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    fast_side: float,
+    tail: float | NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Returns the logarithm of the density of errors, up to a constant."""
-    side = np.where(error < 0, shape.fast_side, 1.0)
-    score = _normal_score(error, scale, shape)
-    curved = shape.tail * score**2
+    side = np.where(error < 0, fast_side, 1.0)
+    score = _normal_score(error, scale, fast_side, tail)
+    curved = tail * score**2
     found = -0.5 * score**2 - np.log(side * scale) - 0.5 * curved - np.log1p(curved)
     return np.asarray(found)
 
 
-def _errors(score: NDArray[np.float64], shape: Shape) -> NDArray[np.float64]:
+def _errors(
+    score: NDArray[np.float64], fast_side: float, tail: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Returns the errors of scale 1 that normal numbers become."""
-    side = np.where(score < 0, shape.fast_side, 1.0)
-    return np.asarray(side * score * np.exp(0.5 * shape.tail * score**2))
+    side = np.where(score < 0, fast_side, 1.0)
+    return np.asarray(side * score * np.exp(0.5 * tail * score**2))
 
 
 def _normal_score(
-    error: NDArray[np.float64], scale: NDArray[np.float64], shape: Shape
+    error: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    fast_side: float,
+    tail: float | NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Returns the normal number that becomes an error; the reverse of `error_quantiles`."""
-    side = np.where(error < 0, shape.fast_side, 1.0)
+    side = np.where(error < 0, fast_side, 1.0)
     square = (error / (side * scale)) ** 2
-    return np.sign(error) * np.sqrt(np.real(lambertw(shape.tail * square)) / shape.tail)
+    return np.asarray(np.sign(error) * np.sqrt(np.real(lambertw(tail * square)) / tail))
 
 
 def _columns(

@@ -12,7 +12,7 @@ import pytest
 
 from dse.machine.platforms import load_platform
 from dse.workload import load_workload
-from dse.workload._step_errors import StepErrors, error_quantiles
+from dse.workload._step_errors import TAIL, ErrorShape, StepErrors, error_quantiles
 from tests.conftest import ROOT
 
 
@@ -61,10 +61,10 @@ def test_the_error_of_a_published_step(benchmark):
     assert steps.PublishedStep("one", "megatron", 1.0).step_error is None
 
 
-def drawn(benchmark, program, spread, count=900, experts=0.0):
+def drawn(benchmark, program, spread, count=900, experts=0.0, tail=TAIL):
     """Steps of a program whose errors are drawn, without errors of kernels."""
     step_errors = benchmark("step_errors")
-    errors = np.hypot(spread, experts) * error_quantiles(count)
+    errors = np.hypot(spread, experts) * error_quantiles(count, tail)
     return [
         step_errors.StepError(program, f"m{place % 9}", "", 8, experts > 0, error, 0.0, math.nan)
         for place, error in enumerate(errors)
@@ -75,17 +75,32 @@ def test_spreads_that_steps_were_drawn_with_are_found(benchmark):
     step_errors = benchmark("step_errors")
     steps = drawn(benchmark, "a", 0.03) + drawn(benchmark, "b", 0.2)
     found = step_errors.fitted(steps + drawn(benchmark, "a", 0.03, experts=0.1))
-    assert found.programs == pytest.approx({"a": 0.03, "b": 0.2}, rel=0.1)
+    for name, spread in (("a", 0.03), ("b", 0.2)):
+        assert found.programs[name] == pytest.approx((spread, TAIL), rel=0.1)
     assert found.experts == pytest.approx(0.1, rel=0.1)
     assert found.without_steps == pytest.approx(math.sqrt((0.03**2 + 0.2**2) / 2), rel=0.1)
     shares = step_errors.shares_faster(steps[900:], found)
     assert benchmark("probability").largest_deviation(shares) < 0.03
 
 
+def test_programs_have_tails_of_their_own(benchmark):
+    step_errors = benchmark("step_errors")
+    steps = drawn(benchmark, "a", 0.05, tail=0.15) + drawn(benchmark, "b", 0.05, tail=0.9)
+    found = step_errors.fitted(steps)
+    for name, tail in (("a", 0.15), ("b", 0.9)):
+        assert found.programs[name] == pytest.approx((0.05, tail), rel=0.3)
+    one = step_errors.fitted(steps, step_errors.Shape(tail_spread=0.0))
+    assert {shape.tail for shape in one.programs.values()} == {TAIL}
+    # The distribution of a program with many outliers is right with its own tail alone.
+    deviation = benchmark("probability").largest_deviation
+    own, common = (step_errors.shares_faster(steps[900:], shapes) for shapes in (found, one))
+    assert deviation(own) < deviation(common) / 2
+
+
 def test_few_steps_that_agree_make_no_certainty(benchmark):
     step_errors = benchmark("step_errors")
     many, few = drawn(benchmark, "a", 0.1), drawn(benchmark, "b", 0.001, count=2)
-    assert step_errors.fitted(many + few).programs["b"] > 0.01
+    assert step_errors.fitted(many + few).programs["b"].scale > 0.01
 
 
 def test_a_left_out_program_has_the_spread_of_the_others(benchmark):
@@ -108,10 +123,14 @@ def test_groups_that_agree_leave_no_doubt(benchmark):
 
 def test_what_is_written_is_what_dse_reads(benchmark, tmp_path):
     step_errors = benchmark("step_errors")
-    found = StepErrors({"a": 0.0312, "b": 0.2}, 0.1, 0.07)
+    found = StepErrors({"a": ErrorShape(0.0312, 0.3), "b": ErrorShape(0.2, 0.511)}, 0.1, 0.07)
     step_errors.write(tmp_path / "found.json", found, drawn(benchmark, "a", 0.03, count=18))
     document = json.loads((tmp_path / "found.json").read_text())
-    assert StepErrors(**document["spreads"]) == StepErrors({"a": 0.031, "b": 0.2}, 0.1, 0.07)
+    assert document["spreads"] == {
+        "programs": {"a": {"scale": 0.031, "tail": 0.3}, "b": {"scale": 0.2, "tail": 0.51}},
+        "experts": 0.1,
+        "without_steps": 0.07,
+    }
     assert document["origin"] == "fitted"
 
 

@@ -21,6 +21,7 @@ from dse.workload._explain import AttributedGraph
 from dse.workload._host import HostTimes
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._launch import LaunchMode
+from dse.workload._step_errors import ErrorShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,8 +136,8 @@ class StepBuilder:
         """Returns the step.
 
         Args:
-            spread: Standard deviation of the logarithm of actual over predicted time of the whole
-                step that remains when every model is right.
+            spread: Scale of the logarithm of actual over predicted time of the whole step that
+                remains when every model is right.
         """
         graph = self._builder.build()
         cluster = self._cluster
@@ -157,7 +158,7 @@ class StepBuilder:
         )
         duration_s = np.repeat(graph.duration_s[:, None], ranks.copies, axis=1)
         groups = tuple(task.group for task in self._tasks)
-        return Iteration(ranks, duration_s, errors, spread, groups)
+        return Iteration(ranks, duration_s, errors, ErrorShape(spread), groups)
 
     def attributed(self) -> AttributedGraph:
         """Returns the step of one rank, which stands for all, with what takes its time."""

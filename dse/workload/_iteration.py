@@ -20,7 +20,7 @@ from dse.simulate import (
     path_over_copies,
     simulate,
 )
-from dse.workload._step_errors import KERNEL_SHARE, error_quantiles
+from dse.workload._step_errors import KERNEL_SHARE, ErrorShape, error_quantiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,8 +123,7 @@ class Iteration:
             representative of each group of equal ranks) where they differ.
         duration_s: Seconds; shape `(tasks, copies)`.
         errors: What is uncertain; shares of a task add up to one at most.
-        spread: Scale of the logarithm of actual over expected time of the whole step that remains
-            when every single model is right.
+        program_errors: Of the whole step, which remain when every single model is right.
         groups: What each task is for, as explanations name it; where it is empty, what binds the
             step is named by the kinds of models.
     """
@@ -132,7 +131,7 @@ class Iteration:
     ranks: SymmetricRanks
     duration_s: NDArray[np.float64]
     errors: tuple[ErrorSource, ...]
-    spread: float
+    program_errors: ErrorShape
     groups: tuple[str, ...] = ()
 
     @cached_property
@@ -215,13 +214,14 @@ class Iteration:
             Seconds; shape `(samples,)`.
         """
         errors = self.kernel_errors(seed=seed)
-        scale = math.hypot(float(errors.std()), self.spread)
+        spread, tail = self.program_errors
+        scale = math.hypot(float(errors.std()), spread)
         program = np.random.default_rng(2 * seed + 1).standard_normal(_SAMPLES)[: len(errors)]
         program += self._own_stream(seed, kernels=False).standard_normal(len(errors))
-        order = (errors + math.sqrt(0.5) * self.spread * program).argsort().argsort()
+        order = (errors + math.sqrt(0.5) * spread * program).argsort().argsort()
         ranks, kept, *_ = self._folded
         expected_s = float(ranks.last_end_s(self.duration_s[:, kept, None].copy())[0])
-        return expected_s * np.exp(scale * error_quantiles(len(errors))[order])
+        return expected_s * np.exp(scale * error_quantiles(len(errors), tail)[order])
 
     def kernel_errors(self, *, seed: int = 0) -> NDArray[np.float64]:
         """Draws what the errors of kernels and transfers do to the step.

@@ -3,9 +3,10 @@
 The logarithm of actual over predicted time has a scale that the errors of kernels and of the
 program make together. Most steps lie closer to their prediction than a normal distribution of that
 scale says, and a few meet something that nobody modelled and lie much farther out; on the slow
-side farther than on the fast one, where the limits of the hardware hold. Both are one rule for all
-programs: a normal number `z` becomes `z · exp(TAIL · z² / 2)` (Tukey's h), and on the fast side
-`FAST_SIDE` times that. Its median is the prediction.
+side farther than on the fast one, where the limits of the hardware hold: a normal number `z`
+becomes `z · exp(tail · z² / 2)` (Tukey's h), and on the fast side `FAST_SIDE` times that. Programs
+differ in how many of their steps are outliers, so each has a tail of its own that is drawn towards
+`TAIL`. The median is the prediction.
 """
 
 from __future__ import annotations
@@ -31,36 +32,50 @@ KERNEL_SHARE = 0.35
 #: Errors on the fast side, as a share of those on the slow side.
 FAST_SIDE = 0.6
 
-#: How heavy the tails are: 0 are those of a normal distribution, 0.3 about those of Student's t
-#: with three degrees of freedom.
+#: How heavy the tails are, where nothing is known of a program: 0 are those of a normal
+#: distribution, 0.3 about those of Student's t with three degrees of freedom.
 TAIL = 0.3
 
 
+class ErrorShape(NamedTuple):
+    """Distribution of the logarithm of actual over predicted time.
+
+    Attributes:
+        scale: How far off steps are: the standard deviation, were the tails normal.
+        tail: How heavy the tails are.
+    """
+
+    scale: float
+    tail: float = TAIL
+
+
 class StepErrors(NamedTuple):
-    """Spreads of programs: scales of the logarithm of actual over predicted time of their steps.
+    """Errors of the steps of programs.
 
     Written by ``python benchmarks/probability.py --fit --write``.
 
     Attributes:
         programs: By name; what remains when every kernel is right.
-        experts: What models with experts add, in squares.
-        without_steps: Of programs of which no step was published.
+        experts: What models with experts add to the scale, in squares.
+        without_steps: Scale of programs of which no step was published.
     """
 
-    programs: dict[str, float]
+    programs: dict[str, ErrorShape]
     experts: float
     without_steps: float
 
 
 @lru_cache(maxsize=1)
 def step_errors() -> StepErrors:
-    """Returns the spreads that come with dse."""
+    """Returns the errors that come with dse."""
     text = read_text(Path(__file__).with_name("step_errors.json"))
-    return StepErrors(**load_json(text)["spreads"])
+    known = load_json(text)["spreads"]
+    programs = {name: ErrorShape(**shape) for name, shape in known["programs"].items()}
+    return StepErrors(programs, known["experts"], known["without_steps"])
 
 
-def program_spread(name: str, *, experts: bool = False) -> float:
-    """Returns the scale of a program's errors that remains when every kernel is right.
+def program_errors(name: str, *, experts: bool = False) -> ErrorShape:
+    """Returns the distribution of a program's errors that remain when every kernel is right.
 
     Args:
         name: Name of the program; the ideal one adds nothing to its kernels, and one that is not
@@ -68,18 +83,19 @@ def program_spread(name: str, *, experts: bool = False) -> float:
         experts: Whether the model has experts.
     """
     if name == IDEAL:
-        return 0.0
+        return ErrorShape(0.0)
     known = step_errors()
-    spread = known.programs.get(name, known.without_steps)
-    return float(np.hypot(spread, known.experts)) if experts else spread
+    shape = known.programs.get(name, ErrorShape(known.without_steps))
+    return shape._replace(scale=float(np.hypot(shape.scale, known.experts))) if experts else shape
 
 
-@lru_cache(maxsize=8)
-def error_quantiles(count: int) -> NDArray[np.float64]:
+@lru_cache(maxsize=64)
+def error_quantiles(count: int, tail: float = TAIL) -> NDArray[np.float64]:
     """Returns evenly spread quantiles of the distribution of errors of scale 1, in their order.
 
     Args:
         count: How many.
+        tail: How heavy the tails are.
 
     Returns:
         Logarithms of actual over predicted time; shape `(count,)`.
@@ -87,6 +103,6 @@ def error_quantiles(count: int) -> NDArray[np.float64]:
     normal = NormalDist()
     score = np.array([normal.inv_cdf((place + 0.5) / count) for place in range(count)])
     side = np.where(score < 0, FAST_SIDE, 1.0)
-    found: NDArray[np.float64] = side * score * np.exp(0.5 * TAIL * score**2)
+    found: NDArray[np.float64] = side * score * np.exp(0.5 * tail * score**2)
     found.flags.writeable = False
     return found

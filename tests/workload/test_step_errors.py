@@ -14,26 +14,30 @@ from dse.workload._step_errors import (
     FAST_SIDE,
     TAIL,
     error_quantiles,
-    program_spread,
+    program_errors,
     step_errors,
 )
 from dse.workload.dlrm import DLRM_PROGRAMS
 from dse.workload.transformer import TRANSFORMER_PROGRAMS
 
 
-def test_every_spread_belongs_to_a_program():
+def test_all_errors_belong_to_a_program():
     assert set(step_errors().programs) <= {*DLRM_PROGRAMS, *TRANSFORMER_PROGRAMS}
-    assert all(0 < spread < 1 for spread in step_errors().programs.values())
+    for shape in step_errors().programs.values():
+        assert 0 < shape.scale < 1
+        assert 0 < shape.tail <= 1.2
 
 
-def test_programs_without_published_steps_have_that_of_all():
-    assert program_spread("nobody's") == program_spread("") == step_errors().without_steps
-    assert program_spread(IDEAL) == 0.0
+def test_programs_without_published_steps_have_what_is_common():
+    common = (step_errors().without_steps, TAIL)
+    assert program_errors("nobody's") == program_errors("") == common
+    assert program_errors(IDEAL).scale == 0.0
 
 
 def test_experts_add_in_squares():
-    dense, mixture = (program_spread("nemo", experts=experts) for experts in (False, True))
-    assert mixture == pytest.approx(math.hypot(dense, step_errors().experts))
+    dense, mixture = (program_errors("nemo", experts=experts) for experts in (False, True))
+    assert mixture.scale == pytest.approx(math.hypot(dense.scale, step_errors().experts))
+    assert mixture.tail == dense.tail
 
 
 def test_quantiles_by_hand():
@@ -44,8 +48,8 @@ def test_quantiles_by_hand():
     assert error_quantiles(4) == pytest.approx(expected, rel=1e-5)
 
 
-@given(st.integers(2, 400))
-def test_quantiles_rise_and_lie_farther_out_on_the_slow_side(count):
-    found = error_quantiles(count)
+@given(st.integers(2, 400), st.floats(0.0, 1.2))
+def test_quantiles_rise_and_lie_farther_out_on_the_slow_side(count, tail):
+    found = error_quantiles(count, tail)
     assert (np.diff(found) > 0).all()
     np.testing.assert_allclose(found[: count // 2], -FAST_SIDE * found[::-1][: count // 2])

@@ -18,7 +18,7 @@ from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
-from dse.workload._step_errors import program_spread
+from dse.workload._step_errors import program_errors
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._requests import (
     check_demands,
@@ -349,7 +349,7 @@ class DlrmJob(Job):
             filled.ranks,
             filled.duration_s,
             errors,
-            program_spread(self._program),
+            program_errors(self._program),
             operator_groups(graph.names, tuple(graph.kind.tolist())),
         )
 

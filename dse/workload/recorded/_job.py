@@ -15,6 +15,7 @@ from dse.workload._explain import AttributedGraph
 from dse.workload._iteration import Iteration, SimulatedStep
 from dse.workload._job import Job
 from dse.workload._prediction import Effect
+from dse.workload._step_errors import ErrorShape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +137,9 @@ class RecordedJob(Job):
     def iteration(self) -> Iteration:
         """Returns the changed graph; nothing says how far off its durations are."""
         graph = self.answer.graph.graph
-        return Iteration(SymmetricRanks.single(graph), graph.duration_s[:, None], (), 0.0)
+        return Iteration(
+            SymmetricRanks.single(graph), graph.duration_s[:, None], (), ErrorShape(0.0)
+        )
 
     def simulated(self) -> SimulatedStep:
         """Returns the length of the step on its slowest rank, and where its ranks' time goes."""

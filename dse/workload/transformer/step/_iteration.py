@@ -20,7 +20,7 @@ import numpy as np
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload._step_errors import program_spread
+from dse.workload._step_errors import program_errors
 from dse.workload.transformer._types import Schedule
 from dse.workload.transformer.step._cost import Cost
 from dse.workload.transformer.step._costs import StepCosts, make_structure
@@ -125,8 +125,8 @@ def step_iteration(problem: TransformerJob) -> Iteration:
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )
     graph = step.graph.with_durations(duration_s)
-    spread = program_spread(problem.program, experts=problem.model.experts is not None)
-    return Iteration(SymmetricRanks.single(graph), duration_s[:, None], errors, spread)
+    remaining = program_errors(problem.program, experts=problem.model.experts is not None)
+    return Iteration(SymmetricRanks.single(graph), duration_s[:, None], errors, remaining)
 
 
 class _StageTimes(NamedTuple):
