@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.workload.dlrm.solver._options import PlacementScope
-from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays, rank_features
+from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays, rank_features, summed_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,43 +159,48 @@ class Evaluator:
 
     def _moved(
         self, base: Assignment, changes: Sequence[Sequence[Change]]
-    ) -> tuple[_ShardDelta, _ShardDelta]:
-        """Returns the shards that leave their ranks, and those that arrive."""
+    ) -> tuple[_ShardDelta, _ShardDelta, _Everywhere]:
+        """Returns the shards that leave their ranks, those that arrive, and those of all ranks."""
         options = self._options
-        cuts, every = options.cuts, list(range(options.request.world_size))
+        cuts = options.cuts
         columns = [column for column, group in enumerate(changes) for _ in group]
         present: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
         leaving, coming = _ShardDelta(columns, [], [], []), _ShardDelta(columns, [], [], [])
+        everywhere = _Everywhere([], [], [])
         _, old_lengths, old_rows, old_ranks = leaving
         _, new_lengths, new_rows, new_ranks = coming
-        for group in changes:
+        for column, group in enumerate(changes):
             for table, cut, places in group:
-                known = present.get(table)
-                if known is None:
-                    known = options.placed_lists(base.cuts[table], base.places[table])
-                    present[table] = known
-                old_lengths.append(len(known[0]))
-                old_rows += known[0]
-                old_ranks += known[1]
-                chosen, hot = cuts[cut], cuts[base.cuts[table]].hot
-                moves_hot = chosen.hot != hot
-                if moves_hot and hot >= 0:
-                    old_lengths[-1] += len(every)
-                    old_rows += [hot] * len(every)
-                    old_ranks += every
+                old, new = cuts[base.cuts[table]], cuts[cut]
+                if old.scope is PlacementScope.ALL and old.even:
+                    everywhere.add(column, old.first_rows[0], -1.0)
+                    old_lengths.append(0)
+                else:
+                    known = present.get(table)
+                    if known is None:
+                        known = options.placed_lists(base.cuts[table], base.places[table])
+                        present[table] = known
+                    old_lengths.append(len(known[0]))
+                    old_rows += known[0]
+                    old_ranks += known[1]
+                if new.hot != old.hot:
+                    if old.hot >= 0:
+                        everywhere.add(column, old.hot, -1.0)
+                    if new.hot >= 0:
+                        everywhere.add(column, new.hot, 1.0)
                 # By far the most common case first.
-                on_ranks = chosen.scope is PlacementScope.RANK
-                rows, ranks = (
-                    (chosen.first_rows, places) if on_ranks else options.placed_lists(cut, places)
-                )
+                if new.scope is PlacementScope.RANK:
+                    rows: Sequence[int] = new.first_rows
+                    ranks: Sequence[int] = places
+                elif new.scope is PlacementScope.ALL and new.even:
+                    everywhere.add(column, new.first_rows[0], 1.0)
+                    rows, ranks = (), ()
+                else:
+                    rows, ranks = options.placed_lists(cut, places)
                 new_lengths.append(len(rows))
                 new_rows += rows
                 new_ranks += ranks
-                if moves_hot and chosen.hot >= 0:
-                    new_lengths[-1] += len(every)
-                    new_rows += [chosen.hot] * len(every)
-                    new_ranks += every
-        return leaving, coming
+        return leaving, coming, everywhere
 
     def _batch(
         self,
@@ -205,22 +210,31 @@ class Evaluator:
     ) -> NDArray[np.float64]:
         """Returns features of the changed plans; shape `(features, ranks, plans)`."""
         count, ranks = len(changes), features.shape[1]
-        used = self._options.columns
-        present = features[used]
+        used, values = self._options.columns, self._options.shard_values
+        present = features[used][:, :, None]
         batch = np.zeros((len(features), ranks, count))
-        batch[used] = present[:, :, None]
-        leaving, coming = self._moved(base, changes)
-        if not leaving.columns:
-            return batch
-        columns = np.repeat(leaving.columns + coming.columns, leaving.lengths + coming.lengths)
-        keys = np.array(leaving.ranks + coming.ranks) * count + columns
-        rows = np.array(leaving.rows + coming.rows)
-        signs = np.repeat([-1.0, 1.0], [len(leaving.rows), len(coming.rows)])
-        touched, changed = _summed(keys, rows, signs, self._options.shard_values)
-        before = present[:, touched // count]
-        after = before + changed.T
-        after[np.abs(after) <= _ROUNDING * before] = 0.0
-        batch.reshape(len(features), -1)[used[:, None], touched] = after
+        batch[used] = present
+        leaving, coming, everywhere = self._moved(base, changes)
+        if everywhere.columns:
+            columns = np.array(everywhere.columns)
+            differ = np.unique(columns)
+            signed = values[everywhere.rows] * np.array(everywhere.signs)[:, None]
+            held = present + summed_by(columns, signed, count)[:, None, differ]
+            held[np.abs(held) <= _ROUNDING * present] = 0.0
+            for feature, of_ranks in zip(used.tolist(), held, strict=True):
+                batch[feature][:, differ] = of_ranks
+        if leaving.rows or coming.rows:
+            columns = np.repeat(leaving.columns + coming.columns, leaving.lengths + coming.lengths)
+            keys = np.array(leaving.ranks + coming.ranks) * count + columns
+            rows = np.array(leaving.rows + coming.rows)
+            signs = np.repeat([-1.0, 1.0], [len(leaving.rows), len(coming.rows)])
+            touched, changed = _summed(keys, rows, signs, values)
+            places = used[:, None], touched
+            flat = batch.reshape(len(features), -1)
+            before = flat[places]
+            after = before + changed.T
+            after[np.abs(after) <= _ROUNDING * before] = 0.0
+            flat[places] = after
         return batch
 
 
@@ -246,6 +260,26 @@ class _ShardDelta(NamedTuple):
     lengths: list[int]
     rows: list[int]
     ranks: list[int]
+
+
+class _Everywhere(NamedTuple):
+    """What arrives on all ranks alike, or leaves them.
+
+    Attributes:
+        columns: The plan that changes.
+        rows: Row of the shard.
+        signs: 1 where it arrives, -1 where it leaves.
+    """
+
+    columns: list[int]
+    rows: list[int]
+    signs: list[float]
+
+    def add(self, column: int, row: int, sign: float) -> None:
+        """Adds a shard."""
+        self.columns.append(column)
+        self.rows.append(row)
+        self.signs.append(sign)
 
 
 def _summed(

@@ -157,6 +157,7 @@ class Moves:
         self.evaluator = Evaluator(options)
         self._neighbourhood = Neighbourhood(options, effort.neighbours)
         self._last_shards: tuple[Assignment, MovableShards] | None = None
+        self._last_weights: tuple[Assignment, NDArray[np.float64]] | None = None
         self._rng = np.random.default_rng(self._request.seed)
         self._deadline = deadline
 
@@ -187,10 +188,12 @@ class Moves:
 
     def weights(self, plan: Assignment) -> NDArray[np.float64]:
         """Returns the cost of the largest of each load around a plan; shape `(loads,)`."""
-        features = self.evaluator.features(plan)
-        weights = self._scorer.marginal_costs(self.evaluator.layout(plan), features)
-        weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
-        return weights
+        if self._last_weights is None or self._last_weights[0] is not plan:
+            features = self.evaluator.features(plan)
+            weights = self._scorer.marginal_costs(self.evaluator.layout(plan), features)
+            weights[:2] = np.maximum(weights[:2], _HIDDEN_COST)
+            self._last_weights = (plan, weights)
+        return self._last_weights[1]
 
     def descend(self, current: Candidate, rounds: int, best: Candidate | None = None) -> Candidate:
         """Runs rounds of balancing and of other cuts until nothing is better.

@@ -76,7 +76,7 @@ def rank_features(options: ShardingOptions, plans: PlanArrays) -> NDArray[np.flo
         here = np.flatnonzero(everywhere >= 0)
         if len(here):
             values = shard_values[everywhere[here]]
-            held += _summed_by(plan_of[here], values, count)
+            held += summed_by(plan_of[here], values, count)
     values_of = np.repeat(held[:, None], ranks, axis=1)
     if len(plans.places):
         counts = plans.counts.ravel()
@@ -90,7 +90,7 @@ def rank_features(options: ShardingOptions, plans: PlanArrays) -> NDArray[np.flo
             size = np.where(reached > 1, options.request.devices_per_node, 1)
             first, rank = (np.repeat(part, reached) + local for part in (first, rank * size))
             column = np.repeat(column, reached)
-        sums = _summed_by(rank * count + column, shard_values[cuts.rows[first]], ranks * count)
+        sums = summed_by(rank * count + column, shard_values[cuts.rows[first]], ranks * count)
         values_of += sums.reshape(values_of.shape)
     for place in np.flatnonzero(cuts.uneven[used]).tolist():
         # Each rank has its own block of rows.
@@ -101,7 +101,7 @@ def rank_features(options: ShardingOptions, plans: PlanArrays) -> NDArray[np.flo
     return features
 
 
-def _summed_by(
+def summed_by(
     keys: NDArray[np.int64], values: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
     """Returns the sums of the values of each key; shape `(columns, keys)`.

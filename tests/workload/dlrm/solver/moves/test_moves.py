@@ -236,6 +236,20 @@ def test_plans_too_far_behind_are_not_balanced():
     assert moves.all_balanced([crowded, ahead], weights)[0] == crowded
 
 
+def test_a_descent_ends_when_it_is_too_far_behind():
+    options = make_options()
+    plan = from_plan(PLANNERS["size_greedy"](options.request), options)
+    crowded = Assignment(plan.cuts, ((0,),) * len(options.request.tables))
+    found, scored = [], []
+    for share in (0.01, 100.0):
+        moves = Moves(options, effort=QUICK, deadline=None)
+        start = moves.score(crowded)
+        found.append(moves.descend(start, 12, Candidate(plan, share * start.rank_by)))
+        scored.append(moves.evaluator.plans_scored)
+    assert scored[0] < scored[1]
+    assert found[1].rank_by < found[0].rank_by < start.rank_by
+
+
 def test_balancing_never_fills_a_rank_over_its_memory():
     shards = make_shards([9, 1, 1, 1], [0, 1, 1, 1], 2)
     balancer = make_balancer(shards, memory_bytes=3.0)
