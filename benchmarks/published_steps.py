@@ -160,6 +160,8 @@ class PublishedStep:
         sizes = {
             "measured_memory_bytes": self.measured_memory_bytes,
             "predicted_memory_bytes": self.predicted_memory_bytes,
+            # In the unit of `peak_memory_gb`, next to which scripts read it.
+            "predicted_memory_gb": self.predicted_memory_bytes / 2**30,
         }
         return {
             "case": self.case,

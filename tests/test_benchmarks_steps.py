@@ -83,6 +83,8 @@ def test_every_row_is_counted(figures, sourced):
     assert known.files == "steps.csv"
     (step,) = [one.step for one in sourced if one.step.row["peak_memory_gb"]]
     assert step.measured_memory_bytes == 2 * 2**30
+    document = step.document()
+    assert document["predicted_memory_gb"] == step.predicted_memory_bytes / 2**30
     assert known.memory == pytest.approx(abs(step.predicted_memory_bytes / 2**31 - 1))
 
 

@@ -118,7 +118,8 @@ _add(
     "predict",
     job.predict_command,
     f"dse predict dlrm_dcnv2 {_JOB} --explain",
-    "dse predict llama3_8b --platform h100_sxm --world-size 16 --global-batch-size 256 --tensor 2",
+    "dse predict llama3_8b --platform h100_sxm --world-size 16 --global-batch-size 256 --tensor 2 "
+    "--data-sharding zero1",
     f"dse predict dlrm_dcnv2 {_JOB} --versus platform=h200_sxm",
 )
 _add(
