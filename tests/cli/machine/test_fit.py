@@ -101,7 +101,7 @@ def test_an_nccl_tests_log_becomes_a_curve(tmp_path, nccl_log):
     (model,) = fitted["models"]
     assert model["model"] == "all_reduce on 8 ranks"
     assert model["held_out_points"] == 9
-    assert model["mape"] < 0.01
+    assert model["mape"] < 0.02
     (curve,) = read_calibrations(out).collectives
     assert float(curve.curve.at(2**20)) == pytest.approx(20e-6 + 2**20 / 200e9, rel=0.01)
     assert (curve.provenance.source, curve.provenance.as_of) == ("a log", "2026-01-02")
