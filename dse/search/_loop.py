@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #: Samplers take seeds below this.
 _SAMPLER_SEEDS = 2**32
 
-#: Configurations of the next round that are proposed between two answers of this one: proposing
-#: takes milliseconds each, while workers that are done wait.
+#: Configurations of the next round that are proposed between two answers: proposing takes
+#: milliseconds each, while workers that are done wait.
 _AHEAD_AT_ONCE = 4
 
 #: Parameters that say how large a job is.

@@ -125,9 +125,13 @@ class PoolExecutor(Executor, Generic[W]):
                 queue.add_ahead(ahead())
                 self._hand_out(queue)
             # Storing a record may wait for a disk; meanwhile other workers finish.
-            for worker, message in self._wait(block=not records):
-                if worker in self._workers:
-                    records.extend(self._handle(worker, message, queue))
+            try:
+                for worker, message in self._wait(block=not records):
+                    if worker in self._workers:
+                        records.extend(self._handle(worker, message, queue))
+            except WorkerError:
+                yield from records
+                raise
             if records:
                 yield records.popleft()
         if queue or self._busy:
