@@ -59,6 +59,7 @@ class Case:
         searched: Plans that were searched thoroughly.
         on_front: Configurations on the front.
         driver_loop_s: Processor time of the asking process in the loop.
+        driver_finish_s: Its processor time from there to the files.
         front: Digest of the front.
         largest_bytes: Resident memory of the largest process, as seen from outside.
         together_bytes: Of all processes of the run; pages that they share count for each.
@@ -73,6 +74,7 @@ class Case:
     searched: int
     on_front: int
     driver_loop_s: float
+    driver_finish_s: float
     front: str
     largest_bytes: float = 0.0
     together_bytes: float = 0.0
@@ -107,7 +109,7 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
         out = Path(folder) / "study"
         options = RunOptions(trials=trials, jobs=jobs, executor=executor, out=out)
         study = run(space, options, progress=note)
-        end = time.perf_counter()
+        end, end_cpu_s = time.perf_counter(), time.process_time()
         front = hashlib.sha256(study.directory.pareto.read_bytes()).hexdigest()
         revised = Journal(study.directory.journal, study.result.objectives, ()).revised()
     (first_s, first_cpu_s), (last_s, last_cpu_s) = clocks[0], clocks[-1]
@@ -121,6 +123,7 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
         searched=sum(record.thorough for record in revised),
         on_front=len(study.result.front),
         driver_loop_s=last_cpu_s - first_cpu_s,
+        driver_finish_s=end_cpu_s - last_cpu_s,
         front=front,
     )
 

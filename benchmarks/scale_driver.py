@@ -3,6 +3,11 @@
 The asking process proposes with the sampler of the space, judges limits, sends proposals to the
 workers and takes records back, journals them and tells them to the sampler. Run by `scale.py
 --driver-trials`, each executor in a process of its own.
+
+    python benchmarks/scale_driver.py --trials 2000 --evaluation-ms 50
+
+has evaluations sleep 50 ms on average and also says how long workers waited for work, which hardly
+depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from scale_plot import Curve, cost_svg
-from scale_stub import stub_inputs
+from scale_stub import duration_s, stub_inputs
 
 #: Points of the curve.
 POINTS = 40
@@ -44,6 +49,7 @@ class DriverCost:
         finish_cpu_s: Processor time from the last trial to the files.
         largest_bytes: Most memory that it ever had, the files included.
         journal_bytes: Size of the journal.
+        waiting_s: How long each worker waited for work, between the first answer and the last.
     """
 
     executor: str
@@ -55,6 +61,7 @@ class DriverCost:
     finish_cpu_s: float
     largest_bytes: int
     journal_bytes: int
+    waiting_s: float
 
     @property
     def mean_s(self) -> float:
@@ -79,23 +86,29 @@ class DriverCost:
         )
 
 
-def measure(executor: str, jobs: int, space: str, trials: int) -> DriverCost:
+def measure(
+    executor: str, jobs: int, space: str, trials: int, evaluation_s: float = 0.0
+) -> DriverCost:
     """Runs a study in this process."""
     import resource
 
     from dse.search import RunOptions, TrialStatus
     import dse.search._run as run_module
 
-    inputs = stub_inputs(space)
+    inputs = stub_inputs(space, evaluation_s)
     run_module.read_inputs = lambda *named: inputs
     points: list[tuple[int, float, int]] = []
     step = max(1, trials // POINTS)
     evaluated = 0
+    asleep_s = 0.0
+    clocks: list[float] = []
 
     def note(records, total) -> None:
-        nonlocal evaluated
+        nonlocal asleep_s, evaluated
         if records[-1].status is not TrialStatus.REJECTED:
+            clocks.append(time.perf_counter())
             evaluated += 1
+            asleep_s += duration_s(evaluation_s, dict(records[-1].parameters))
             if evaluated % step == 0:
                 points.append((evaluated, time.process_time(), resident_bytes()))
 
@@ -114,6 +127,7 @@ def measure(executor: str, jobs: int, space: str, trials: int) -> DriverCost:
         finish_cpu_s=end_s - points[-1][1],
         largest_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         journal_bytes=journal_bytes,
+        waiting_s=clocks[-1] - clocks[0] - asleep_s / (1 if executor == "serial" else jobs),
     )
 
 
@@ -151,8 +165,12 @@ def main() -> None:
     parser.add_argument("--space", default=str(Path(__file__).with_name("wide_space.yaml")))
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--evaluation-ms", type=float, default=0.0)
     arguments = parser.parse_args()
-    cost = measure(arguments.executor, arguments.jobs, arguments.space, arguments.trials)
+    evaluation_s = 1e-3 * arguments.evaluation_ms
+    cost = measure(
+        arguments.executor, arguments.jobs, arguments.space, arguments.trials, evaluation_s
+    )
     print(json.dumps(asdict(cost)))
 
 

@@ -1,4 +1,4 @@
-"""Evaluations that answer at once, so that what is left of a run is what asking costs.
+"""Evaluations that answer at once, or sleep: what is left of a run is what asking costs.
 
 Limits are judged, equal configurations are found and plans are there as in a real study. Only the
 numbers are made up: of every choice of a parameter an effect of its own on each objective, so
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
+import time
 from typing import TYPE_CHECKING
 import zlib
 
@@ -39,9 +40,11 @@ class StubContext(WorkloadContext):
 
     Attributes:
         templates: Real answers.
+        mean_s: How long an evaluation sleeps, on average.
     """
 
     templates: tuple[TrialRecord, ...]
+    mean_s: float = 0.0
 
     def make_evaluator(self) -> StubEvaluator:
         """Returns an evaluator that answers at once."""
@@ -55,6 +58,7 @@ class StubEvaluator(Evaluator):
         super().__init__(context.space)
         self._real = ConfigurationEvaluator(context)
         self._templates = context.templates
+        self._mean_s = context.mean_s
 
     def reject(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration breaks a hard limit, or nothing."""
@@ -66,6 +70,7 @@ class StubEvaluator(Evaluator):
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         words = [f"{name}={value}" for name, value in parameters.items()]
+        time.sleep(duration_s(self._mean_s, parameters))
         template = self._templates[zlib.crc32(" ".join(words).encode()) % len(self._templates)]
         factors = [
             math.exp(sum(effect(f"{objective} {word}") for word in words))
@@ -90,8 +95,18 @@ def effect(words: str) -> float:
     return zlib.crc32(words.encode()) / 2**32 - 0.5
 
 
-def stub_inputs(space: str) -> StudyInputs:
-    """Returns the inputs of a study whose evaluations take no time."""
+def duration_s(mean_s: float, parameters: Mapping[str, ParameterValue]) -> float:
+    """Returns how long an evaluation sleeps: a quarter to seven quarters of the mean."""
+    return mean_s * (1.0 + 1.5 * effect(f"duration {sorted(parameters.items())}"))
+
+
+def stub_inputs(space: str, mean_s: float = 0.0) -> StudyInputs:
+    """Returns the inputs of a study whose evaluations take no processor time.
+
+    Args:
+        space: The space.
+        mean_s: How long they sleep, on average.
+    """
     inputs = read_inputs(space)
     evaluator = inputs.context.make_evaluator()
     proposer = Proposer(inputs.space, SamplerName.RANDOM, 0, evaluator)
@@ -102,5 +117,5 @@ def stub_inputs(space: str) -> StudyInputs:
         proposer.tell(records)
         templates += [one for one in records if one.status is TrialStatus.FEASIBLE]
     real = inputs.context
-    context = StubContext(real.space, 0, real.workload, real.platforms, tuple(templates))
+    context = StubContext(real.space, 0, real.workload, real.platforms, tuple(templates), mean_s)
     return replace(inputs, context=context)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 #: Samplers take seeds below this.
 _SAMPLER_SEEDS = 2**32
 
-#: Configurations of the next round that are proposed between two answers of this one: proposing
-#: takes milliseconds each, while workers that are done wait.
+#: Configurations of the next round that are proposed between two answers: proposing takes
+#: milliseconds each, while workers that are done wait.
 _AHEAD_AT_ONCE = 4
 
 #: Parameters that say how large a job is.
@@ -226,7 +226,7 @@ class Loop:
         """
         try:
             unfinished = True
-            while unfinished and time.monotonic() < self._until_s:
+            while unfinished and (self._has_begun or time.monotonic() < self._until_s):
                 unfinished = self._round(executor)
             self._adopt_former()
             if unfinished and not self._counted:
@@ -251,6 +251,12 @@ class Loop:
         self._strategy.mark_in_flight(update.in_flight)
         if update.complete:
             return False
+        if not self._has_begun and (first := self._ahead()):
+            # Workers begin with these while the others are proposed.
+            self._answers(first, executor, self._ahead)
+        if self._has_begun:
+            self._evaluate(self._batch, (), executor, hurried=False)
+            return True
         open_count = update.total - len(self._counted)
         free_count = open_count - len(update.in_flight)
         used_up = self.exhausted and not update.abandoned

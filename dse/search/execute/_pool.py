@@ -85,8 +85,8 @@ class PoolExecutor(Executor, Generic[W]):
         """Hands out a chunk; returns False if the worker is gone."""
 
     @abstractmethod
-    def _wait(self) -> Iterable[tuple[W, Started | Answer | Died]]:
-        """Waits for messages of workers and returns them."""
+    def _wait(self, *, block: bool) -> Iterable[tuple[W, Started | Answer | Died]]:
+        """Returns messages of workers; waits for one unless `block` is false."""
 
     @abstractmethod
     def _stop(self, workers: Sequence[W]) -> None:
@@ -115,15 +115,25 @@ class PoolExecutor(Executor, Generic[W]):
             queue = ChunkQueue(proposals, self._pace, self._jobs, wanted)
         else:
             queue.next_round(proposals)
-        while queue.holds_round or any(map(queue.is_of_round, self._chunks())):
+        records: deque[TrialRecord] = deque()
+        while records or queue.holds_round or any(map(queue.is_of_round, self._chunks())):
             self._start_missing()
-            self._hand_out(queue)
+            # What is handed out may depend on all answers.
+            if not (records and queue.selective):
+                self._hand_out(queue)
             if ahead is not None and self._busy:
                 queue.add_ahead(ahead())
                 self._hand_out(queue)
-            for worker, message in self._wait():
-                if worker in self._workers:
-                    yield from self._handle(worker, message, queue)
+            # Storing a record may wait for a disk; meanwhile other workers finish.
+            try:
+                for worker, message in self._wait(block=not records):
+                    if worker in self._workers:
+                        records.extend(self._handle(worker, message, queue))
+            except WorkerError:
+                yield from records
+                raise
+            if records:
+                yield records.popleft()
         if queue or self._busy:
             self._left = queue
 
@@ -155,29 +165,30 @@ class PoolExecutor(Executor, Generic[W]):
 
     def _handle(
         self, worker: W, message: Started | Answer | Died, queue: ChunkQueue
-    ) -> Iterator[TrialRecord]:
-        """Yields the records of a chunk, or of proposals that are given up."""
+    ) -> tuple[TrialRecord, ...]:
+        """Returns the records of a chunk, or of proposals that are given up."""
         if isinstance(message, Answer):
             worker.chunks.popleft()
             self._pace.observe(len(message.records), message.duration_s)
             if not queue.selective:
                 # The worker continues while its records are stored.
                 self._hand_out(queue)
-            yield from message.records
-        elif isinstance(message, Started) and not message.problem:
+            return message.records
+        if isinstance(message, Started) and not message.problem:
             self._failed_starts = 0
             worker.started = True
-        else:
-            self._end([worker])
-            problem = message.problem if isinstance(message, Started) else message.reason
-            if not worker.started:
-                self._failed_starts += 1
-                if self._failed_starts >= _MAX_FAILED_STARTS:
-                    raise WorkerError(f"{self._failed_starts} {self._start_error(problem)}")
-            elif worker.chunks:
-                first, *behind = worker.chunks
-                lost = queue.put_back_after_death(first, [*chain(*behind)])
-                yield from map(given_up, lost)
+            return ()
+        self._end([worker])
+        problem = message.problem if isinstance(message, Started) else message.reason
+        if not worker.started:
+            self._failed_starts += 1
+            if self._failed_starts >= _MAX_FAILED_STARTS:
+                raise WorkerError(f"{self._failed_starts} {self._start_error(problem)}")
+        elif worker.chunks:
+            first, *behind = worker.chunks
+            lost = queue.put_back_after_death(first, [*chain(*behind)])
+            return tuple(map(given_up, lost))
+        return ()
 
     def _end(self, workers: Sequence[W]) -> None:
         self._workers = [worker for worker in self._workers if worker not in workers]

@@ -111,9 +111,9 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
             return False
         return True
 
-    def _wait(self) -> Iterator[tuple[_ProcessWorker, Started | Answer | Died]]:
+    def _wait(self, *, block: bool) -> Iterator[tuple[_ProcessWorker, Started | Answer | Died]]:
         workers = {id(worker.pipe): worker for worker in self._workers}
-        for ready in wait([worker.pipe for worker in self._workers]):
+        for ready in wait([worker.pipe for worker in self._workers], None if block else 0.0):
             worker = workers[id(ready)]
             if worker not in self._workers:
                 continue

@@ -130,13 +130,16 @@ class RayExecutor(PoolExecutor[_RayWorker]):
         worker.answers.append(worker.actor.evaluate.remote(chunk))
         return True
 
-    def _wait(self) -> Iterator[tuple[_RayWorker, Started | Answer | Died]]:
+    def _wait(self, *, block: bool) -> Iterator[tuple[_RayWorker, Started | Answer | Died]]:
         # An actor answers in the order in which it was called.
         awaited = {worker.answers[0]: worker for worker in self._workers if worker.answers}
         any_started = any(worker.started for worker in self._workers)
         timeout_s = None if any_started else self._start_timeout_s
+        timeout_s = timeout_s if block else 0.0
+        if not awaited and not block:
+            return
         ready, _ = self._ray.wait([*awaited], num_returns=1, timeout=timeout_s)
-        if not ready:
+        if not ready and block:
             free = self._ray.available_resources().get("CPU", 0.0)
             raise WorkerError(
                 f"{self._cluster} started no worker in {self._start_timeout_s:.0f} s; it has "

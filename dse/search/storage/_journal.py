@@ -84,8 +84,8 @@ class Journal:
                 self.dropped = drop_damage(path, _start(directions))
             if create:
                 repair_journal(path)
-            backend = JournalBackend(path, append=create)
-            storage = JournalStorage(backend)  # type: ignore[arg-type]
+            self._backend = JournalBackend(path, append=create)
+            storage = JournalStorage(self._backend)  # type: ignore[arg-type]
             known = optuna.get_all_study_names(storage)
             if _STUDY_NAME in known:
                 self._study = optuna.load_study(study_name=_STUDY_NAME, storage=storage)
@@ -106,25 +106,27 @@ class Journal:
                 "again in a new folder"
             ) from error
 
-    def add(self, record: TrialRecord) -> None:
-        """Appends a finished record."""
+    def add(self, *records: TrialRecord) -> None:
+        """Appends finished records; they are on the disk when it returns."""
         import optuna
 
-        values = optuna_values(record, len(self._objectives))
         state = optuna.trial.TrialState
         try:
-            self._study.add_trial(
-                optuna.create_trial(
-                    state=state.FAIL if values is None else state.COMPLETE,
-                    values=values,
-                    params=dict(record.parameters),
-                    distributions=self._distributions,
-                    user_attrs={
-                        STATUS_KEY: record.status.value,
-                        RECORD_KEY: record_to_json(record),
-                    },
-                )
-            )
+            with self._backend.together():
+                for record in records:
+                    values = optuna_values(record, len(self._objectives))
+                    self._study.add_trial(
+                        optuna.create_trial(
+                            state=state.FAIL if values is None else state.COMPLETE,
+                            values=values,
+                            params=dict(record.parameters),
+                            distributions=self._distributions,
+                            user_attrs={
+                                STATUS_KEY: record.status.value,
+                                RECORD_KEY: record_to_json(record),
+                            },
+                        )
+                    )
         except OSError as error:
             raise unwritable(self._path, error) from error
 

@@ -7,6 +7,7 @@ and of the time of the proposing process. They are read from the file when they 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 import os
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from dse.search.storage._journal_line import CREATE_TRIAL, RECORD_KEY, line_of
 from dse.search.storage._journal_repair import stored_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -38,6 +39,7 @@ class JournalBackend:
         self._append = append
         self._read = False
         self._appended: list[dict[str, Any]] = []
+        self._held: list[bytes] | None = None
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """Yields the operations that Optuna has not read yet: all of the file, then the new ones.
@@ -64,11 +66,32 @@ class JournalBackend:
         """
         if not self._append:
             raise OSError(f"{self._path} is open for reading only")
+        if self._held is None:
+            self._write(map(line_of, logs))
+        else:
+            self._held += map(line_of, logs)
+        self._appended += map(_without_record, logs)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Has what is appended inside written to the disk at once, which waits for it once.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held:
+                self._write(held)
+
+    def _write(self, lines: Iterable[bytes]) -> None:
         with self._path.open("ab") as file:
-            file.write(b"".join(map(line_of, logs)))
+            file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
-        self._appended += map(_without_record, logs)
 
 
 def stored_records(path: Path) -> Iterator[object]:

@@ -193,8 +193,7 @@ class LocalStorage(StudyStorage):
         self, proposals: Sequence[Proposal], rejections: Sequence[TrialRecord]
     ) -> ClaimedBatch:
         """Keeps rejections; everything is evaluated here."""
-        for record in rejections:
-            self._journal.add(record)
+        self._journal.add(*rejections)
         return ClaimedBatch(tuple(proposals), tuple(rejections))
 
     def add(self, record: TrialRecord) -> bool:

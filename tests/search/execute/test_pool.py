@@ -41,9 +41,10 @@ class ScriptedPool(PoolExecutor[Worker]):
         self.waiting.append((worker, chunk))
         return True
 
-    def _wait(self):
-        worker, chunk = self.waiting.popleft()
-        yield worker, Started(self.problem) if chunk is None else self.evaluated(chunk)
+    def _wait(self, *, block):
+        if block:
+            worker, chunk = self.waiting.popleft()
+            yield worker, Started(self.problem) if chunk is None else self.evaluated(chunk)
 
     def evaluated(self, chunk):
         for proposal in chunk:
@@ -132,6 +133,22 @@ def test_a_round_does_not_end_with_what_was_begun_ahead():
     assert {record.number for record in answered} >= {0, 1}
     assert len(answered) < 12
     assert len(answered) + len(list(pool.run(()))) == 12
+
+
+def test_workers_get_work_before_all_records_of_others_are_taken():
+    class EagerPool(ScriptedPool):
+        def _wait(self, *, block):
+            yield from super()._wait(block=bool(self.waiting))
+
+    pool = EagerPool()
+    pool._paces[asked(1)[0].effort].observe(1, 0.01)  # chunks of several
+    run = pool.run(asked(20))
+    taken = [next(run).number]
+    begun = [len(pool.begun)]
+    taken.append(next(run).number)
+    begun.append(len(pool.begun))
+    assert begun[1] > begun[0] > 2
+    assert sorted(taken + [record.number for record in run]) == list(range(20))
 
 
 def test_workers_that_never_start_end_the_run():
