@@ -29,26 +29,6 @@ TITLE = "## Training steps of transformers against published ones\n"
 
 _SCATTER, _BY_GROUP = "accuracy_transformers.svg", "accuracy_transformer_groups.svg"
 
-#: What is known of why a mark is missed, by family and figure.
-CAUSES = {
-    ("nanotron", "regret"): (
-        "Seven of the eight plans chosen are within 2 % of the best. The eighth, 8B on 16 GPUs "
-        "with two stages, takes 2.7 times as long as the best: its time is from before its "
-        "authors corrected their pipelines "
-        "([transformers.md](transformers.md#nanotron-on-h100)). On 32 and 64 GPUs this plan is "
-        "the best. Without that one step the mean is 0.7 %."
-    ),
-    ("nanotron", "coverage"): (
-        "One step in seven took more than 1.5 times as long as predicted, most of them more than "
-        "twice: runs from before the authors corrected their pipelines, on full devices, and "
-        "with tensor parallelism across nodes "
-        "([transformers.md](transformers.md#nanotron-on-h100)). Hardly any interval holds them; "
-        "of all others 95 % are inside. Twelve of the twenty that are not are the 1B model with "
-        "eight stages, predicted too slow: nanotron computes its logits and its loss on two of "
-        "them, which is not modelled."
-    ),
-}
-
 _HEAD = """
 `python benchmarks/accuracy.py --steps` predicts {rows:,} published training steps and prints these
 tables; with `--write docs/accuracy.md` it writes this section. Sources: vTrain
@@ -206,8 +186,7 @@ def _missed(marks: Sequence[Mark]) -> str:
         return ""
     lines = ["\n### What is missed\n"]
     for mark in missed:
-        cause = CAUSES.get((mark.aim.family, mark.aim.figure), "The cause is not known.")
         reached = "–" if math.isnan(mark.reached) else mark.aim.text(mark.reached)
         name = f"`{mark.aim.family}`, {mark.aim.figure}: {reached} ({mark.aim})"
-        lines.append(f"* {name}. {cause}")
+        lines.append(f"* {name}")
     return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from dse.machine.kernels import EmbeddingKernels
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.simulate import simulate
 from dse.workload import LaunchMode, find_program
+from dse.workload._step_errors import ErrorShape
 from dse.workload.dlrm import (
     DLRM_PROGRAMS,
     DenseBottom,
@@ -176,7 +177,9 @@ def test_a_forward_pass_is_part_of_an_iteration():
 
 def test_a_program_of_wide_errors_has_a_wide_interval():
     step = DlrmJob.scored(PlanScorer(problem_of(GRAPHS)), spread_plan()).iteration()
-    narrow_s, wide_s = (replace(step, spread=one).sample_times_s() for one in (0.02, 0.3))
+    narrow_s, wide_s = (
+        replace(step, program_errors=ErrorShape(scale)).sample_times_s() for scale in (0.02, 0.3)
+    )
     median_s = np.median(wide_s)
     assert median_s == pytest.approx(np.median(narrow_s), rel=1e-3)
     (low_s, high_s), (inner_low_s, inner_high_s) = (
