@@ -25,7 +25,7 @@ from dse.validation.measurement._ranks import (
     installed_trainer,
     with_ranks,
 )
-from dse.validation.measurement._samples import Costs, MeasureLimits
+from dse.validation.measurement._samples import BudgetError, Costs, MeasureLimits
 from dse.validation.measurement._worker import Build, Drop, Run, Span
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def measure(
     checked = checked_together(program, candidates, device)
     one_clock = torchrun_environment() is None
 
-    def drive(group: RankGroup) -> tuple[Measurement, ...]:
+    def drive(group: RankGroup) -> tuple[Measurement, ...] | BudgetError:
         rounds = Rounds(
             group,
             checked,
@@ -93,9 +93,18 @@ def measure(
             one_clock=one_clock,
             seed=options.seed,
         )
-        return rounds.run(on_step, on_samples)
+        try:
+            return rounds.run(on_step, on_samples)
+        except BudgetError as error:
+            # An answer, so that every rank of `torchrun` gets it.
+            return error
 
-    return with_ranks(drive, program, checked, options, device, threads, timeout_s, own_cores=True)
+    found = with_ranks(
+        drive, program, checked, options, device, threads, timeout_s, own_cores=True
+    )
+    if isinstance(found, BudgetError):
+        raise found
+    return found
 
 
 def _fit_together(candidates: Sequence[RunCandidate], device: str) -> bool:

@@ -23,12 +23,13 @@ class BudgetError(ConfigError):
     """A budget in which not every candidate can be sampled once.
 
     Attributes:
-        cause: What was found, as the beginning of a sentence.
+        cause: What was found, as a clause.
+        budget_s: The budget, in seconds.
         needed_s: Budget that is expected to give every median an interval, in seconds.
     """
 
     def __init__(self, cause: str, budget_s: float, needed_s: float) -> None:
-        self.cause, self.needed_s = cause, needed_s
+        self.cause, self.budget_s, self.needed_s = cause, budget_s, needed_s
         super().__init__(
             f"a budget of {budget_s:.3g} s is too short: {cause}; give {budget_text(needed_s)} "
             "for six rounds, the fewest that tell candidates apart, or run fewer candidates",
@@ -36,6 +37,9 @@ class BudgetError(ConfigError):
             value=budget_s,
             limit=needed_s,
         )
+
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, float, float]]:
+        return BudgetError, (self.cause, self.budget_s, self.needed_s)
 
 
 def budget_text(seconds: float) -> str:

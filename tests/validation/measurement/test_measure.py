@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import pytest
 
 from dse.errors import WorkerError
 from dse.sharding import ShardingType
-from dse.validation import MeasureLimits, TrainerOptions, measure, median_interval
+from dse.validation import BudgetError, MeasureLimits, TrainerOptions, measure, median_interval
 from tests.conftest import ROOT
 from tests.validation.models import candidate, model
 
@@ -67,6 +68,21 @@ def test_a_rank_killed_while_measuring_is_named():
     with pytest.raises(WorkerError, match=r"rank \d was ended by SIGKILL"):
         measure(candidates(), threads=1, limits=QUICK, on_step=kill)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_a_budget_that_the_first_start_uses_up_ends_the_ranks():
+    steps = []
+    with pytest.raises(BudgetError) as error:
+        measure(candidates(), threads=1, limits=MeasureLimits(budget_s=1e-6), on_step=steps.append)
+    assert steps == ["starting candidate 1 of 2"]
+    assert multiprocessing.active_children() == []
+    sent = pickle.loads(pickle.dumps(error.value))
+    assert (str(sent), sent.value, sent.needed_s) == (
+        str(error.value),
+        1e-6,
+        error.value.needed_s,
+    )
 
 
 # The interpreter changes threads where one waits only, so gloo's would let go late of what they
