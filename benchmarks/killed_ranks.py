@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: What happens to a run: to one of its ranks, or to the command itself.
 EVENTS = ("rank killed", "rank stopped, then Ctrl-C", "command killed", "Ctrl-C", "SIGTERM")
 
-COMMAND = ("validate", "study", "--top", "2", "--ranks", "2", "--budget", "2s", "--device", "cpu")
+COMMAND = ("validate", "study", "--top", "2", "--ranks", "2", "--budget", "10s", "--device", "cpu")
 
 #: How long processes may stay after the command that started them was killed, in seconds.
 _GONE_S = 10.0

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+#: Fewest samples whose median has an interval; taken even if the time is used up.
+_FEWEST = 6
+
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Time of a step.
@@ -38,7 +42,7 @@ def step_time(step: Callable[[], object], device: str, budget_s: float) -> StepT
         step()
     count = limits.iterations(min(_mean_s(step, each, device) for each in (1, 3)))
     samples: list[float] = []
-    while not limits.reached([samples], time.monotonic() - began_s):
+    while len(samples) < _FEWEST or not limits.reached([samples], time.monotonic() - began_s):
         samples.append(_mean_s(step, count, device))
     low_s, high_s = median_interval(samples)
     return StepTime(statistics.median(samples), low_s, high_s, len(samples))

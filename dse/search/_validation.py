@@ -222,6 +222,11 @@ class Validation(Document):
     factors: tuple[CalibrationFactor, ...]
     setting: ValidationSetting
 
+    @property
+    def decided(self) -> bool:
+        """Whether there were enough rounds for the measured intervals of all candidates."""
+        return all(one.measured_low_s is not None for one in self.candidates)
+
     def __repr__(self) -> str:
         return f"Validation({len(self.candidates)} candidates: {self.sentence})"
 

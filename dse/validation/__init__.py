@@ -19,7 +19,7 @@ from dse.validation._protocol import (
 )
 from dse.validation._types import Measurement, TrainerOptions, TrainingResult
 from dse.validation.dlrm import Candidate, LocalBatch, local_batch
-from dse.validation.measurement import MeasureLimits, measure, train
+from dse.validation.measurement import BudgetError, MeasureLimits, measure, train
 from dse.validation.study import ValidateOptions, scale_model, scaling_text, validate_study
 from dse.validation.trainer import TRAINERS, find_trainer
 from dse.validation.transformer import TransformerCandidate
@@ -27,6 +27,7 @@ from dse.validation.transformer import TransformerCandidate
 __all__ = [
     "TRAINERS",
     "AloneTrainer",
+    "BudgetError",
     "Candidate",
     "LocalBatch",
     "MeasureLimits",

@@ -66,6 +66,7 @@ class Measurement:
         rank_processor_times_s: Median processor time per iteration of all threads of each rank. On
             a disturbed CPU the clock time is much longer than the processor time.
         converged: Whether the interval is as narrow as the limits demand.
+        needed_s: Budget, in seconds, that is expected to give all medians of the run an interval.
         diverged: Whether the loss of a measured iteration was no finite number; not looked at
             where ranks run one after another, without what others send.
     """
@@ -79,6 +80,7 @@ class Measurement:
     rank_times_s: tuple[float, ...]
     rank_processor_times_s: tuple[float, ...]
     converged: bool
+    needed_s: float = 0.0
     diverged: bool = False
 
     @property

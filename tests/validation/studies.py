@@ -75,19 +75,22 @@ def make_study(folder, **changes):
 class Oracle:
     """Stands where candidates are measured: times by a rule, and what was asked."""
 
-    def __init__(self, time_of, stop_after=None):
-        self.time_of, self.stop_after, self.asked = time_of, stop_after, []
+    def __init__(self, time_of, stop_after=None, rounds=6):
+        self.time_of, self.stop_after, self.rounds, self.asked = time_of, stop_after, rounds, []
 
-    def __call__(self, candidates, *, on_round=None, on_samples=None, **how):
+    def __call__(self, candidates, *, on_step=None, on_samples=None, **how):
         self.asked.append((candidates, how))
         found = tuple(self._measurement(one) for one in candidates)
         for number in range(6):
+            some = tuple(_fewer(one, number + 1) for one in found)
+            if on_step is not None:
+                on_step(f"round {number + 1}")
             if on_samples is not None:
-                on_samples(tuple(_fewer(one, number + 1) for one in found))
-            if on_round is not None:
-                on_round(number + 1, float(number))
+                on_samples(some)
             if number + 1 == self.stop_after:
                 raise KeyboardInterrupt
+            if number + 1 == self.rounds:
+                return some
         return found
 
     def _measurement(self, one):
@@ -96,7 +99,7 @@ class Oracle:
         ranks = one.world_size
         return Measurement(
             one.name, time_s, samples[0], samples[-1], samples, 2, (time_s,) * ranks,
-            (time_s,) * ranks, True,
+            (time_s,) * ranks, True, needed_s=50.0,
         )  # fmt: skip
 
 

@@ -115,5 +115,5 @@ def validate_command(
     if validation.setting.interrupted:
         typer.echo("interrupted; the measurements so far are kept", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED)
-    if not validation.agreement.success:
+    if not (validation.decided and validation.agreement.success):
         raise typer.Exit(ExitCode.FAILED)

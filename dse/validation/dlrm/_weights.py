@@ -10,8 +10,8 @@ from dse.model import DataType
 if TYPE_CHECKING:
     from dse.model import EmbeddingTable
 
-#: Number of initial weights computed at once.
-_INIT_CHUNK = 2**20
+#: Number of initial weights computed at once: what a core's cache holds; on a GPU, what fills it.
+_INIT_CHUNK = {"cpu": 2**15, "cuda": 2**20}
 
 #: Odd constants of an integer hash (Steele et al., SplitMix), as signed 64-bit numbers.
 _STEP = 0x9E3779B97F4A7C15 - 2**64
@@ -49,24 +49,36 @@ def fill_initial_weights(
     """
     height, width = weights.shape
     device = weights.device
-    columns = torch.arange(offset[1], offset[1] + width, device=device)
-    scale = 1.0 / math.sqrt(table.rows)
-    chunk = max(1, _INIT_CHUNK // max(1, width))
+    chunk = max(1, min(height, _INIT_CHUNK[device.type] // max(1, width)))
     start = (seed + 1) * 2**44 + number * 2**28
+    scale = 1.0 / math.sqrt(table.rows)
+    # A place `p` is hashed as (2 p + 1) · step + start, of which rows and columns give parts.
+    row_step = _wrapped(2 * table.dim * _STEP)
+    rows = torch.arange(chunk, device=device).mul_(row_step)[:, None]
+    columns = torch.arange(offset[1], offset[1] + width, device=device)
+    columns.mul_(2).add_(1).mul_(_STEP).add_(start)
+    # Buffers are reused: fresh memory costs more than the arithmetic.
+    hashes, spare = (torch.empty((chunk, width), dtype=torch.int64, device=device) for _ in "ab")
+    unit = torch.empty((chunk, width), dtype=torch.float64, device=device)
     for first in range(0, height, chunk):
-        last = min(height, first + chunk)
-        rows = torch.arange(offset[0] + first, offset[0] + last, device=device)
-        values = (rows * table.dim)[:, None] + columns
-        values = _hashed(values.mul_(2).add_(1).mul_(_STEP).add_(start))
-        # The upper 53 bits as a number from 0 to 1.
-        unit = (values >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2.0**-53)
-        weights[first:last] = unit.mul_(2 * scale).sub_(scale)
+        count = min(chunk, height - first)
+        values, numbers = hashes[:count], unit[:count]
+        torch.add(rows[:count], columns + _wrapped((offset[0] + first) * row_step), out=values)
+        _hash(torch, values, spare[:count])
+        # The upper 53 bits as a number from 0 to 1, then from -scale to scale.
+        numbers.copy_(values.bitwise_right_shift_(11).bitwise_and_(2**53 - 1))
+        weights[first : first + count] = numbers.mul_(2.0**-52 * scale).sub_(scale)
 
 
-def _hashed(values: Any) -> Any:
-    """Mixes the bits of 64-bit numbers in place."""
-    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-        values ^= (values >> shift) & (2 ** (64 - shift) - 1)
-        values *= factor
-    values ^= (values >> 31) & (2**33 - 1)
-    return values
+def _hash(torch: Any, values: Any, spare: Any) -> None:
+    """Mixes the bits of 64-bit numbers in place, with a buffer of the same shape."""
+    for shift, factor in ((30, _MIX_1), (27, _MIX_2), (31, 1)):
+        torch.bitwise_right_shift(values, shift, out=spare)
+        values.bitwise_xor_(spare.bitwise_and_(2 ** (64 - shift) - 1))
+        if factor != 1:
+            values.mul_(factor)
+
+
+def _wrapped(value: int) -> int:
+    """Returns an integer modulo 2⁶⁴, as a signed 64-bit number."""
+    return (value + 2**63) % 2**64 - 2**63

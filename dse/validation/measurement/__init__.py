@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dse.validation.measurement._ranks import train
 from dse.validation.measurement._rounds import measure
-from dse.validation.measurement._samples import MeasureLimits
+from dse.validation.measurement._samples import BudgetError, MeasureLimits, budget_text
 
-__all__ = ["MeasureLimits", "measure", "train"]
+__all__ = ["BudgetError", "MeasureLimits", "budget_text", "measure", "train"]

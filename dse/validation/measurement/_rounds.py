@@ -25,7 +25,7 @@ from dse.validation.measurement._ranks import (
     installed_trainer,
     with_ranks,
 )
-from dse.validation.measurement._samples import MeasureLimits
+from dse.validation.measurement._samples import BudgetError, Costs, MeasureLimits
 from dse.validation.measurement._worker import Build, Drop, Run, Span
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def measure(
     limits: MeasureLimits | None = None,
     options: TrainerOptions | None = None,
     timeout_s: float = 120.0,
-    on_round: Callable[[int, float], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
     on_samples: Callable[[tuple[Measurement, ...]], None] | None = None,
 ) -> tuple[Measurement, ...]:
     """Trains candidates and measures their iteration times.
@@ -63,14 +63,16 @@ def measure(
         limits: Stopping rule.
         options: Seed, learning rates, batches.
         timeout_s: Time for the ranks to start, and for each set-up or sample, in seconds.
-        on_round: Called after each round with its number and the elapsed seconds.
-        on_samples: Called after each round, before `on_round`, with the measurements so far, for
-            callers that keep them when interrupted. The first intervals are infinite.
+        on_step: Called before each start, round and rebuilding with what begins, in words.
+        on_samples: Called after each round with the measurements so far, for callers that keep
+            them when interrupted. The first intervals are infinite.
 
     Returns:
-        One measurement per candidate, in the same order.
+        One measurement per candidate, in the same order. If the budget allows fewer than six
+        rounds, the intervals are infinite.
 
     Raises:
+        BudgetError: The budget does not allow a single round of all candidates.
         ConfigError: There is no candidate, names are repeated, numbers of ranks differ, or the
             trainer cannot run a candidate.
         OptionalDependencyError: The trainer needs what is not installed.
@@ -82,7 +84,7 @@ def measure(
     checked = checked_together(program, candidates, device)
     one_clock = torchrun_environment() is None
 
-    def drive(group: RankGroup) -> tuple[Measurement, ...]:
+    def drive(group: RankGroup) -> tuple[Measurement, ...] | BudgetError:
         rounds = Rounds(
             group,
             checked,
@@ -91,9 +93,18 @@ def measure(
             one_clock=one_clock,
             seed=options.seed,
         )
-        return rounds.run(on_round, on_samples)
+        try:
+            return rounds.run(on_step, on_samples)
+        except BudgetError as error:
+            # An answer, so that every rank of `torchrun` gets it.
+            return error
 
-    return with_ranks(drive, program, checked, options, device, threads, timeout_s, own_cores=True)
+    found = with_ranks(
+        drive, program, checked, options, device, threads, timeout_s, own_cores=True
+    )
+    if isinstance(found, BudgetError):
+        raise found
+    return found
 
 
 def _fit_together(candidates: Sequence[RunCandidate], device: str) -> bool:
@@ -113,9 +124,10 @@ class Rounds:
         group: The ranks.
         candidates: Candidates that the ranks know.
         limits: Stopping rule.
-        resident: Whether the ranks keep all candidates, or rebuild each for every sample.
+        resident: Whether the ranks keep all candidates, or only the latest.
         one_clock: Whether times of different ranks can be compared.
         seed: Seed of the order within rounds.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(
@@ -127,54 +139,84 @@ class Rounds:
         resident: bool,
         one_clock: bool,
         seed: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group, self._candidates, self._limits = group, candidates, limits
         self._one_clock = one_clock
         self._order = np.random.default_rng(seed)
         self._resident = resident
-        self._start_s = time.monotonic()
+        self._clock, self._start_s = clock, clock()
+        self._costs = Costs(len(candidates))
+        self._built: set[int] = set()
+        self._on_step: Callable[[str], None] | None = None
         self._samples: list[list[float]] = [[] for _ in candidates]
         self._spans: list[list[list[Span]]] = [[] for _ in candidates]
 
     def run(
         self,
-        on_round: Callable[[int, float], None] | None,
+        on_step: Callable[[str], None] | None = None,
         on_samples: Callable[[tuple[Measurement, ...]], None] | None = None,
     ) -> tuple[Measurement, ...]:
         """Takes rounds of samples until the limits are reached; see :func:`measure`."""
-        counts = [self._iterations(number) for number in range(len(self._candidates))]
-        done = 0
-        while not self._limits.reached(self._samples, time.monotonic() - self._start_s):
+        self._on_step = on_step
+        counts = self._start_all()
+        done, last_s = 0, 0.0
+        while not self._limits.reached(self._samples, self._elapsed_s(), last_s):
+            done += 1
+            start_s = self._clock()
+            self._say(f"round {done}")
             for number in self._order.permutation(len(self._candidates)).tolist():
-                spans = self._sample(number, counts[number])
+                spans = self._sample(number, counts[number], f"round {done}, rebuilding")
                 self._samples[number].append(self._time_s(spans) / counts[number])
                 self._spans[number].append(spans)
-            done += 1
+            last_s = self._clock() - start_s
             if on_samples is not None:
                 on_samples(self._measurements(counts))
-            if on_round is not None:
-                on_round(done, time.monotonic() - self._start_s)
         return self._measurements(counts)
+
+    def _say(self, words: str) -> None:
+        if self._on_step is not None:
+            self._on_step(words)
+
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._start_s
 
     def _measurements(self, counts: list[int]) -> tuple[Measurement, ...]:
         return tuple(self._measurement(number, count) for number, count in enumerate(counts))
 
-    def _iterations(self, number: int) -> int:
-        """Returns the iterations of a sample, from two short runs."""
-        if self._resident:
-            self._group.ask(Build(number))
-        return self._limits.iterations(
-            min(self._time_s(self._sample(number, count)) / count for count in (1, 3))
-        )
+    def _start_all(self) -> list[int]:
+        """Builds every candidate once; returns the iterations of a sample of each."""
+        counts = []
+        for number in range(len(self._candidates)):
+            start_s = self._clock()
+            self._build(number, "starting")
+            build_s = self._clock() - start_s
+            iteration_s = min(
+                self._time_s(self._sample(number, count, "starting")) / count for count in (1, 3)
+            )
+            counts.append(self._limits.iterations(iteration_s))
+            run_s = (self._limits.warm_up + counts[-1]) * iteration_s
+            self._costs.starts_s.append(self._clock() - start_s)
+            self._costs.samples_s.append(run_s if self._resident else build_s + run_s)
+            self._costs.check(self._limits.budget_s, self._elapsed_s(), len(self._candidates))
+        return counts
 
-    def _sample(self, number: int, iterations: int) -> list[Span]:
+    def _build(self, number: int, doing: str) -> None:
+        """Builds a candidate unless it is there; where only one has room, another one goes."""
+        if number in self._built:
+            return
+        self._say(f"{doing} candidate {number + 1} of {len(self._candidates)}")
+        if not self._resident:
+            for other in self._built:
+                self._group.ask(Drop(other))
+            self._built.clear()
+        self._group.ask(Build(number))
+        self._built.add(number)
+
+    def _sample(self, number: int, iterations: int, doing: str) -> list[Span]:
         """Runs iterations of a candidate; returns the span of each rank."""
-        if not self._resident:
-            self._group.ask(Build(number))
-        spans = self._group.ask(Run(number, self._limits.warm_up, iterations))
-        if not self._resident:
-            self._group.ask(Drop(number))
-        return spans
+        self._build(number, doing)
+        return self._group.ask(Run(number, self._limits.warm_up, iterations))
 
     def _time_s(self, spans: list[Span]) -> float:
         """Time from the start of the last rank to the end of the last rank, in seconds."""
@@ -197,6 +239,7 @@ class Rounds:
                 number, iterations, lambda span: span.processor_s
             ),
             converged=self._limits.converged(samples),
+            needed_s=self._costs.needed_s,
             diverged=any(
                 not math.isfinite(span.loss) for spans in self._spans[number] for span in spans
             ),

@@ -18,6 +18,7 @@ from dse.validation.measurement._ranks import (
     checked_together,
     installed_trainer,
 )
+from dse.validation.measurement._samples import Costs
 from dse.validation.measurement._worker import BuildRank, Drop, Run, Span, alone_worker
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def measure_serially(
     limits: MeasureLimits,
     options: TrainerOptions,
     timeout_s: float = 120.0,
-    on_round: Callable[[int, float], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
     on_samples: Callable[[tuple[Measurement, ...]], None] | None = None,
 ) -> tuple[Measurement, ...]:
     """Measures the work of one rank after another and adds a given communication time.
@@ -60,13 +61,14 @@ def measure_serially(
         limits: Stopping rule; all ranks of all candidates share the budget.
         options: Seed, learning rates, batches.
         timeout_s: Time for the process to start, and for each set-up or sample, in seconds.
-        on_round: Called after each candidate with its number from 1 and the elapsed seconds.
-        on_samples: Called after each candidate, before `on_round`, with the measurements so far.
+        on_step: Called before each rank of each candidate with what begins, in words.
+        on_samples: Called after each candidate with the measurements so far.
 
     Returns:
         One measurement per candidate, in the same order; rank times exclude communication.
 
     Raises:
+        BudgetError: The budget does not allow a sample of every rank.
         ConfigError: As for :func:`measure`, or a rank has no communication time.
         PlanError: A plan does not match its model and ranks.
         WorkerError: The process failed; a note of the error has its traceback.
@@ -81,7 +83,6 @@ def measure_serially(
             f"communication is given for {[len(one) for one in communication_s]} ranks; give "
             f"{ranks} times for each of {len(checked)} candidates"
         )
-    start_s = time.monotonic()
     with start_ranks(
         partial(alone_worker, program, checked, options),
         backend=BACKENDS[device],
@@ -89,18 +90,20 @@ def measure_serially(
         threads=threads,
         timeout_s=timeout_s,
     ) as group:
+        start_s = time.monotonic()
+        costs = Costs(ranks * len(checked))
         found: list[Measurement] = []
         for number, candidate in enumerate(checked):
             end_s = limits.budget_s * (number + 1) / len(checked)
             by_rank = []
             for rank in range(ranks):
+                if on_step is not None:
+                    on_step(f"candidate {number + 1} of {len(checked)}, rank {rank}")
                 left_s = (end_s - (time.monotonic() - start_s)) / (ranks - rank)
-                by_rank.append(_rank(group, number, rank, limits, left_s))
-            found.append(_together(candidate, by_rank, communication_s[number], limits))
+                by_rank.append(_rank(group, number, rank, limits, left_s, costs, start_s))
+            found.append(_together(candidate, by_rank, communication_s[number], limits, costs))
             if on_samples is not None:
                 on_samples(tuple(found))
-            if on_round is not None:
-                on_round(number + 1, time.monotonic() - start_s)
     return tuple(found)
 
 
@@ -109,7 +112,13 @@ _RankSamples = tuple[int, list[tuple[float, float]]]
 
 
 def _rank(
-    group: RankGroup, number: int, rank: int, limits: MeasureLimits, budget_s: float
+    group: RankGroup,
+    number: int,
+    rank: int,
+    limits: MeasureLimits,
+    budget_s: float,
+    costs: Costs,
+    all_start_s: float,
 ) -> _RankSamples:
     start_s = time.monotonic()
     group.ask(BuildRank(number, rank))
@@ -119,13 +128,21 @@ def _rank(
         assert isinstance(found, Span)
         return found
 
-    count = limits.iterations(min(span(count).duration_s / count for count in (1, 3)))
+    iteration_s = min(span(count).duration_s / count for count in (1, 3))
+    count = limits.iterations(iteration_s)
+    costs.starts_s.append(time.monotonic() - start_s)
+    costs.samples_s.append((limits.warm_up + count) * iteration_s)
+    unsampled = costs.total - len(costs.starts_s) + 1
+    costs.check(limits.budget_s, time.monotonic() - all_start_s, unsampled)
     samples: list[tuple[float, float]] = []
+    last_s = 0.0
     while not limits.reached(
-        [[time_s for time_s, _ in samples]], time.monotonic() - start_s, budget_s
+        [[time_s for time_s, _ in samples]], time.monotonic() - start_s, last_s, budget_s
     ):
+        began_s = time.monotonic()
         sample = span(count)
         samples.append((sample.duration_s / count, sample.processor_s / count))
+        last_s = time.monotonic() - began_s
     group.ask(Drop(number))
     return count, samples
 
@@ -135,6 +152,7 @@ def _together(
     by_rank: list[_RankSamples],
     communication_s: Sequence[float],
     limits: MeasureLimits,
+    costs: Costs,
 ) -> Measurement:
     rounds = min(len(samples) for _, samples in by_rank)
     samples = tuple(
@@ -157,4 +175,5 @@ def _together(
             statistics.median(processor_s for _, processor_s in own) for _, own in by_rank
         ),
         converged=limits.converged(samples),
+        needed_s=costs.needed_s,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._median import FEWEST_SAMPLES
 from dse._percent import difference
 from dse.errors import ConfigError
 from dse.ranking import (
@@ -19,6 +20,7 @@ from dse.ranking import (
     top1_regret,
 )
 from dse.search import CalibrationFactor, RankingMetrics, ValidationMode
+from dse.validation.measurement import budget_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,9 +101,26 @@ def platform_factor(
 
 
 def summary_sentence(
-    candidates: Sequence[ValidatedCandidate], agreement: RankingMetrics, mode: ValidationMode
+    candidates: Sequence[ValidatedCandidate],
+    agreement: RankingMetrics,
+    mode: ValidationMode,
+    needed_s: float,
 ) -> str:
-    """Returns the recommendation in one sentence."""
+    """Returns the recommendation in one sentence.
+
+    Args:
+        candidates: Measured candidates.
+        agreement: Their ranking metrics.
+        mode: How candidates were run.
+        needed_s: Budget that is expected to give every median an interval, in seconds.
+    """
+    if any(one.measured_low_s is None for one in candidates):
+        rounds = min(len(one.samples_s) for one in candidates)
+        noun = "round was" if rounds == 1 else "rounds were"
+        return (
+            f"Nothing can be said yet: {rounds} {noun} measured, and an interval takes "
+            f"{FEWEST_SAMPLES}; a budget of {budget_text(needed_s)} gives as many."
+        )
     by_number = {one.number: one for one in candidates}
     best, fastest = by_number[agreement.favourite], by_number[agreement.fastest]
     where = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dse.calibration.microbench import default_threads
 from dse.search import ValidationMode
 from dse.validation._types import TrainerOptions
+from dse.validation.measurement import BudgetError
 from dse.validation.measurement._rounds import measure
 from dse.validation.measurement._serial import measure_serially
 
@@ -42,10 +43,11 @@ class RunMeasurement:
         mode: How candidates are run.
         options: Budget, stopping rule and seed.
         platform: Platform of the predictions.
-        on_progress: Called after each round with a short text and the fraction of the budget used.
+        on_progress: Called with what begins, and the fraction of the budget used.
 
     Attributes:
         interrupted: Whether the measurement was interrupted.
+        needed_s: Budget that is expected to give every median an interval, in seconds.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class RunMeasurement:
         self._machine, self._mode, self._options = machine, mode, options
         self._platform, self._on_progress = platform, on_progress
         self.interrupted = False
+        self.needed_s = 0.0
 
     def threads(self, world_size: int) -> int:
         """Returns the threads of each rank, at most as many as the platform was measured with."""
@@ -74,6 +77,7 @@ class RunMeasurement:
         """Returns the measurements by trial number; an interrupt omits the remaining ones.
 
         Raises:
+            BudgetError: The budget does not allow a single round.
             KeyboardInterrupt: Nothing had been measured yet.
         """
         groups: dict[int, list[PlannedRun]] = {}
@@ -84,20 +88,26 @@ class RunMeasurement:
         for ranks, group in sorted(groups.items()):
             if self._on_progress is not None:
                 noun = "rank" if ranks == 1 else "ranks"
-                share = min(1.0, (time.monotonic() - start_s) / self._options.budget_s)
-                self._on_progress(f"starting {ranks} {noun}, {len(group)} candidates", share)
+                spent = min(1.0, (time.monotonic() - start_s) / self._options.budget_s)
+                self._on_progress(f"starting {ranks} {noun}, {len(group)} candidates", spent)
             left_s = self._options.budget_s - (time.monotonic() - start_s)
             budget_s = max(0.0, left_s) * len(group) / (len(runs) - used)
+            share = len(group) / len(runs)
             used += len(group)
             latest: list[tuple[Measurement, ...]] = []
             try:
-                found.update(self._group(ranks, group, budget_s, start_s, latest))
+                latest.append(self._group(ranks, group, budget_s, start_s, latest.append))
+            except BudgetError as error:
+                whole_s = error.needed_s / share
+                raise BudgetError(error.cause, self._options.budget_s, whole_s) from None
             except KeyboardInterrupt:
-                if latest:
-                    found.update(_by_trial(group, latest[-1]))
-                if not found:
+                if not found and not latest:
                     raise
                 self.interrupted = True
+            if latest:
+                found.update(_by_trial(group, latest[-1]))
+                self.needed_s = max(self.needed_s, latest[-1][0].needed_s / share)
+            if self.interrupted:
                 break
         return found
 
@@ -107,8 +117,8 @@ class RunMeasurement:
         group: list[PlannedRun],
         budget_s: float,
         start_s: float,
-        latest: list[tuple[Measurement, ...]],
-    ) -> dict[int, Measurement]:
+        on_samples: Callable[[tuple[Measurement, ...]], None],
+    ) -> tuple[Measurement, ...]:
         limits = replace(self._options.limits, budget_s=budget_s)
         quickest_s = min(run.prediction.iteration_time_s for run in group)
         if quickest_s > _LONG_SHARE * limits.sample_s:
@@ -116,15 +126,15 @@ class RunMeasurement:
         options = TrainerOptions(seed=self._options.seed, batches=_BATCHES)
         candidates = [run.candidate for run in group]
 
-        def report(done: int, _: float) -> None:
+        def report(words: str) -> None:
             if self._on_progress is not None:
-                share = (time.monotonic() - start_s) / self._options.budget_s
-                self._on_progress(f"round {done}, {ranks} ranks", min(1.0, share))
+                spent = (time.monotonic() - start_s) / self._options.budget_s
+                self._on_progress(f"{words}, {ranks} ranks", min(1.0, spent))
 
         take = measure
         if self._mode is ValidationMode.RANK_SERIAL:
             take = partial(measure_serially, communication_s=[_exposed_s(run) for run in group])
-        measured = take(
+        return take(
             candidates,
             trainer=self._trainer.name,
             device=self._machine.device,
@@ -132,10 +142,9 @@ class RunMeasurement:
             limits=limits,
             options=options,
             timeout_s=_TIMEOUT_S,
-            on_round=report,
-            on_samples=latest.append,
+            on_step=report,
+            on_samples=on_samples,
         )
-        return _by_trial(group, measured)
 
 
 def _exposed_s(run: PlannedRun) -> tuple[float, ...]:

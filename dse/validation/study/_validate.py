@@ -57,9 +57,10 @@ def validate_study(
     Args:
         study: The study; an earlier validation provides the factor for `calibrated`.
         options: What is run, where, and for how long.
-        on_progress: Called after each round with a short text and the fraction of the budget used.
+        on_progress: Called with what begins, and the fraction of the budget used.
 
     Raises:
+        BudgetError: The budget does not allow a single round of all candidates.
         ConfigError: No trainer runs this kind of study, the named one does not, the study has no
             feasible candidate, or none that this machine can run in the mode; or there is no
             earlier factor to apply.
@@ -122,7 +123,7 @@ def validate_study(
     factor = platform_factor(candidates, predictor.name, mode, trainer.name, applied)
     return Validation(
         schema_version=SCHEMA_VERSION,
-        sentence=summary_sentence(candidates, agreement, mode),
+        sentence=summary_sentence(candidates, agreement, mode, measurement.needed_s),
         agreement=agreement,
         candidates=candidates,
         factors=_factors(study, factor),

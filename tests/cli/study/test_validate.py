@@ -46,7 +46,7 @@ def validated(folder, *arguments):
 def test_the_whole_loop_is_closed(tmp_path):
     ran = dse("run", write_space(tmp_path), "--out", tmp_path / "study")
     assert ran.returncode == 0, ran.stderr
-    found = validated(tmp_path, "--top", 2, "--random", 2, "--budget", "3s")
+    found = validated(tmp_path, "--top", 2, "--random", 2, "--budget", "15s")
     assert len(found["candidates"]) == 4
     assert found["agreement"]["pairs"] == 6
 
@@ -93,6 +93,17 @@ def test_an_interrupt_keeps_what_there_is(study, invoke):
     kept = load_study(study.directory.root).result.validation
     assert kept.setting.interrupted
     assert all(len(one.samples_s) == 1 for one in kept.candidates)
+
+
+def test_too_few_rounds_are_no_success(study, invoke):
+    by_number = {str(record.number): record for record in study.result.records}
+    done = invoke(lambda one: by_number[one.name].prediction.iteration_time_s, rounds=5)
+    assert done.exit_code == 1
+    kept = load_study(study.directory.root).result.validation
+    # The medians agree with the predictions, but have no intervals.
+    assert kept.agreement.success
+    assert not kept.decided
+    assert all(len(one.samples_s) == 5 for one in kept.candidates)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import pytest
 
 from dse.errors import WorkerError
 from dse.sharding import ShardingType
-from dse.validation import MeasureLimits, TrainerOptions, measure, median_interval
+from dse.validation import BudgetError, MeasureLimits, TrainerOptions, measure, median_interval
 from tests.conftest import ROOT
 from tests.validation.models import candidate, model
 
@@ -22,7 +23,7 @@ pytest.importorskip("torch")
 
 SPREAD = [(ShardingType.TABLE_WISE, (rank,)) for rank in (0, 1, 1, 0)]
 ROWS = [(ShardingType.ROW_WISE, (0, 1))] * 4
-QUICK = MeasureLimits(budget_s=0.1, sample_s=0.001, max_rounds=8)
+QUICK = MeasureLimits(budget_s=20.0, sample_s=0.001, target_half_width=0.0, max_rounds=6)
 
 
 def candidates():
@@ -31,10 +32,11 @@ def candidates():
 
 @pytest.mark.slow
 def test_candidates_are_measured_in_rounds():
-    rounds = []
-    found = measure(candidates(), threads=1, limits=QUICK, on_round=lambda *of: rounds.append(of))
+    steps = []
+    found = measure(candidates(), threads=1, limits=QUICK, on_step=steps.append)
     assert [one.name for one in found] == ["spread", "rows"]
-    assert [number for number, _ in rounds] == [1, 2, 3, 4, 5, 6]
+    assert steps[:2] == ["starting candidate 1 of 2", "starting candidate 2 of 2"]
+    assert steps[2:] == [f"round {number}" for number in range(1, 7)]
     for one in found:
         assert len(one.samples) == 6
         assert one.iterations_per_sample >= 2
@@ -58,12 +60,29 @@ def test_real_training_that_diverges_is_measured_and_told():
 
 @pytest.mark.slow
 def test_a_rank_killed_while_measuring_is_named():
-    def kill(number, elapsed_s):
+    def kill(words):
+        if words != "round 2":
+            return
         multiprocessing.active_children()[0].kill()
 
     with pytest.raises(WorkerError, match=r"rank \d was ended by SIGKILL"):
-        measure(candidates(), threads=1, limits=QUICK, on_round=kill)
+        measure(candidates(), threads=1, limits=QUICK, on_step=kill)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_a_budget_that_the_first_start_uses_up_ends_the_ranks():
+    steps = []
+    with pytest.raises(BudgetError) as error:
+        measure(candidates(), threads=1, limits=MeasureLimits(budget_s=1e-6), on_step=steps.append)
+    assert steps == ["starting candidate 1 of 2"]
+    assert multiprocessing.active_children() == []
+    sent = pickle.loads(pickle.dumps(error.value))
+    assert (str(sent), sent.value, sent.needed_s) == (
+        str(error.value),
+        1e-6,
+        error.value.needed_s,
+    )
 
 
 # The interpreter changes threads where one waits only, so gloo's would let go late of what they

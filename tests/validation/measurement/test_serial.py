@@ -10,7 +10,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.launch import RankContext
 from dse.sharding import ShardingType
-from dse.validation import MeasureLimits, TrainerOptions, local_batch
+from dse.validation import BudgetError, MeasureLimits, TrainerOptions, local_batch
 from dse.validation.measurement._serial import measure_serially
 from dse.validation.trainer.reference import ReferenceTrainer
 from dse.validation.trainer.reference._alone import received_inputs
@@ -78,7 +78,7 @@ def test_every_sharding_type_runs_alone(rank):
 
 @pytest.mark.slow
 def test_an_iteration_is_the_longest_rank_with_its_communication():
-    limits = MeasureLimits(budget_s=0.1, sample_s=0.001)
+    limits = MeasureLimits(budget_s=20.0, sample_s=0.001, target_half_width=0.0, max_rounds=6)
     done = []
     (found,) = measure_serially(
         [candidate("whole", model(), 2, WHOLE)],
@@ -87,15 +87,32 @@ def test_an_iteration_is_the_longest_rank_with_its_communication():
         threads=1,
         limits=limits,
         options=OPTIONS,
-        on_round=lambda number, _: done.append(number),
+        on_step=done.append,
     )
-    assert done == [1]
-    assert len(found.samples) >= 6
+    assert done == ["candidate 1 of 1, rank 0", "candidate 1 of 1, rank 1"]
+    assert len(found.samples) == 6
     assert len(found.rank_times_s) == 2
     # The second rank is the longest in every sample.
     assert found.iteration_time_s == pytest.approx(1000.0 + found.rank_times_s[1], rel=1e-3)
     assert all(time_s > 1000.0 for time_s in found.samples)
     assert max(found.rank_times_s) < 1000.0
+
+
+@pytest.mark.slow
+def test_a_budget_that_the_first_rank_uses_up_is_an_error():
+    done = []
+    with pytest.raises(BudgetError) as error:
+        measure_serially(
+            [candidate("whole", model(), 2, WHOLE)],
+            [(0.0, 0.0)],
+            device="cpu",
+            threads=1,
+            limits=MeasureLimits(budget_s=1e-6, sample_s=0.001),
+            options=OPTIONS,
+            on_step=done.append,
+        )
+    assert done == ["candidate 1 of 1, rank 0"]
+    assert error.value.needed_s > error.value.value == 1e-6
 
 
 def test_communication_of_every_rank_is_wanted():

@@ -36,7 +36,7 @@ def made(number, predicted_s, measured_s, batch=100, width=0.001, study_s=None):
 
 
 def sentence(candidates, mode=ValidationMode.REAL):
-    return summary_sentence(candidates, ranking_agreement(candidates), mode)
+    return summary_sentence(candidates, ranking_agreement(candidates), mode, 50.0)
 
 
 def test_figures_by_hand():
@@ -128,3 +128,14 @@ def test_the_factor_is_a_geometric_mean():
     scaled = [replace(one, predicted_s=3.0 * one.predicted_s) for one in rows]
     again = platform_factor(scaled, "cpu", ValidationMode.REAL, "reference", 3.0)
     assert math.isclose(again.factor, 4.0)
+
+
+def test_without_intervals_nothing_is_said_but_what_budget_would_do():
+    few = [
+        replace(made(number, 1.0, 1.0 + number), measured_low_s=None, measured_high_s=None)
+        for number in (1, 2)
+    ]
+    said = sentence(few)
+    assert "Nothing can be said" in said
+    assert "50s" in said
+    assert "Take" not in said

@@ -13,7 +13,7 @@ from dse.calibration.microbench import MachineInfo
 from dse.errors import ConfigError
 from dse.report import build_view, render_report
 from dse.search import RunOptions, ValidationMode, load_study, run, stored_workload
-from dse.validation import ValidateOptions, validate_study
+from dse.validation import BudgetError, ValidateOptions, validate_study
 from dse.validation.study._choose import choose, feasible_trials
 from dse.validation.study._options import chosen_mode, predicting_platform
 from dse.validation.study.runs._dlrm import DlrmRuns
@@ -324,3 +324,23 @@ def test_every_trainer_has_factors_of_its_own(study, oracle, monkeypatch):
     assert kinds <= {"table_wise", "row_wise", "data_parallel"}
     with pytest.raises(ConfigError, match="by the trainer `torchrec` yet"):
         validate_study(validated, replace(OPTIONS, trainer="torchrec", calibrated=True))
+
+
+def test_a_budget_is_advised_for_candidates_of_all_numbers_of_ranks(tmp_path, monkeypatch):
+    both = make_study(tmp_path, world_size="[1, 2]")
+    groups = []
+
+    def slow(candidates, *, limits, **how):
+        groups.append((len(candidates), limits.budget_s))
+        raise BudgetError("starting 1 took 30 s", limits.budget_s, 90.0)
+
+    monkeypatch.setattr("dse.validation.study._session.measure", slow)
+    with pytest.raises(BudgetError) as error:
+        validate_study(both.result, replace(OPTIONS, top=100, budget_s=20.0))
+    ((count, budget_s),) = groups
+    total = len(feasible_trials(both.result))
+    assert 0 < count < total
+    assert error.value.value == 20.0
+    # The first group has its share of the budget, and needs its share of the advised one.
+    assert budget_s == pytest.approx(20.0 * count / total, rel=0.01)
+    assert error.value.needed_s == pytest.approx(90.0 * total / count)
