@@ -80,7 +80,7 @@ class Predicted:
                     else []
                 ),
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
-                *([_cheaper_text(opened.cheaper, opened.quote)] if opened.cheaper else []),
+                *([_cheaper_text(opened.cheaper)] if opened.cheaper else []),
                 *change_remarks(opened.changes),
             ),
         )
@@ -257,15 +257,15 @@ def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
     return lines
 
 
-def _cheaper_text(other: Quote, quote: Quote | None) -> str:
-    """Returns how to predict what is cheaper to rent, or what can be rented at all."""
+def _cheaper_text(other: Quote) -> str:
+    """Returns how to predict what is cheaper to rent."""
     from dse.config import UnitKind, format_quantity
 
     assert other.offer is not None
     price = format_quantity(other.usd_per_hour, UnitKind.PRICE)
     return (
-        f"{'for rent' if quote is None else 'cheaper'}: {other.offer.provider} "
-        f"{other.offer.instance} for {price}, with --network {other.offer.networks[0]}"
+        f"cheaper: {other.offer.provider} {other.offer.instance} for {price}, "
+        f"with --network {other.offer.networks[0]}"
     )
 
 

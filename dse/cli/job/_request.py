@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-import math
 from typing import TYPE_CHECKING, Any
 
 from dse.cli._options import with_host_profile
@@ -74,8 +73,7 @@ class OpenJob:
         host_overheads: Where the host's figures come from, as people read it.
         quote: Price of the whole cluster, if it is known.
         no_price: Why there is none although the platform has offers; else empty.
-        cheaper: What is rented over another network for less, or at all, where none was asked
-            for; else None.
+        cheaper: What is rented over another network for less, where none was asked for; else None.
         changes: Figures of the platform that overrides changed.
     """
 
@@ -146,10 +144,9 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     if platform.offers:
         reason = platform.no_price_reason(size, network=network, basis=basis, provider=provider)
     cheaper = None
-    if network and "network" not in given:
+    if quote is not None and network and "network" not in given:
         anywhere = platform.quote(size, network=None, basis=basis, provider=provider)
-        known_usd = math.inf if quote is None else quote.usd_per_hour
-        if anywhere is not None and anywhere.usd_per_hour < known_usd:
+        if anywhere is not None and anywhere.usd_per_hour < quote.usd_per_hour:
             cheaper = anywhere
     return OpenJob(workload, platform, parameters, job, host, quote, reason, cheaper, changes)
 

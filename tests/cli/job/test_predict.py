@@ -374,20 +374,11 @@ def test_cheaper_instances_over_another_network_are_named():
     assert shown("--network", network) == shown("--network", "infiniband_ndr400") == []
 
 
-def test_what_can_be_rented_is_named_where_the_network_cannot():
+def test_nodes_are_connected_as_what_can_be_rented():
     b200 = load_platform("b200_sxm")
     assert b200.quote(16) is None
     offered = b200.quote(16, network=None)
-    job = (
-        "bert_base",
-        "--platform",
-        "b200_sxm",
-        "--world-size",
-        "16",
-        "--global-batch-size",
-        "64",
-    )
-    shown = CliRunner().invoke(app, ["predict", *job]).output.splitlines()
-    (line,) = (line for line in shown if line.startswith("for rent: "))
-    assert offered.offer.instance in line
-    assert line.endswith(f"--network {offered.offer.networks[0]}")
+    job = "bert_base --platform b200_sxm --world-size 16 --global-batch-size 64"
+    answer = json.loads(CliRunner().invoke(app, ["predict", *job.split(), "--json"]).output)
+    assert answer["network"] == offered.offer.networks[0]
+    assert answer["rented"] == f"2 × {offered.offer.provider} {offered.offer.instance}"
