@@ -131,6 +131,8 @@ def _unpacked(packed: str, features: int) -> xgb.Booster:
         booster: xgb.Booster = module.Booster()
         model = plain_json(raw, features)
         booster.load_model(bytearray(model))
+        # A few rows gain nothing by threads, and threads of OpenMP do not survive a fork.
+        booster.set_param({"nthread": 1})
     except (ValueError, LookupError, lzma.LZMAError, module.core.XGBoostError) as error:
         raise CalibrationError(
             f"the packed model of a calibration is damaged ({error}); fit it again"
