@@ -46,7 +46,6 @@ The form of a model, unlike its parameters, was chosen with these tables and spl
 features, tree depth and reference of GEMM, the form of the curves over sizes and how they continue
 to 8 GPUs; and the formulas' constants come from the same tables. Rows of another split and of even
 sizes show the same models on points that played no part in those choices as checks.
-
 """
 
 _DEVICES = """\

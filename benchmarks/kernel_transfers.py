@@ -94,8 +94,8 @@ class KernelTransferRow:
     coverage: float
 
     def as_json(self) -> dict[str, str | int | float]:
-        """Returns the row as plain values."""
-        return asdict(self)
+        """Returns the row as plain values, with what names other rows of the program."""
+        return {"device": self.target, "model": self.file, **asdict(self)}
 
 
 def kernel_transfer_rows(data: Path) -> Iterator[KernelTransferRow]:
