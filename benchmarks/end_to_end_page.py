@@ -47,7 +47,7 @@ about hardware and software, and from nothing else; MLPerf's figures include eva
 whose batches are those of submissions' configurations, and the start of a run
 (`benchmarks/published_evaluations.py`), and are predicted with both. Machines of MLPerf read
 samples as fast as logs of their runs show, where these were looked up
-(`benchmarks/published_reading.py`); without that the 76 throughputs would have a median of 5.0 %
+(`benchmarks/published_reading.py`); without that the 76 throughputs would have a median of 4.8 %
 and a τ of 0.88. **These figures are for the same cases on which the parameters below were
 fitted.** Whole groups left out of the fits are in [method.md](method.md).
 Beside the model stands a roofline of the same steps: kernels at peak arithmetic or bandwidth, one

@@ -22,6 +22,7 @@ from dse.workload.dlrm.program._software import (
     HandlingTimes,
     HostOperators,
     InputPath,
+    KeySearch,
 )
 from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 from dse.workload.dlrm.scoring._features import ExchangeGroup, exchange_group
@@ -45,6 +46,7 @@ __all__ = [
     "HandlingTimes",
     "HostOperators",
     "InputPath",
+    "KeySearch",
     "LayoutGraph",
     "PlanScorer",
     "PlanScores",

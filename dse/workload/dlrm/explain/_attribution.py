@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Operators of the dense part: `top_mlp.2.weight_gradient`, `interaction.concat.backward`.
 _DENSE = re.compile(
     r"(top_mlp|bottom_mlp|interaction|loss|tower|experts|task|sequence\.\d+\.attention|sequence"
-    r"|traced)\b"
+    r"|traced|key_search)\b"
 )
 _DENSE_WORDS = {
     "top_mlp": "top MLP",
@@ -31,6 +31,7 @@ _DENSE_WORDS = {
     "task": "heads of tasks",
     "sequence": "sequence layers",
     "traced": "dense part",
+    "key_search": "key search",
 }
 _BACKWARD = (".backward", "_gradient")
 

@@ -90,6 +90,7 @@ def operators_by_name(problem: DlrmProblem) -> dict[str, Operator]:
         stack.bottom_backward,
         stack.first_bottom_backward,
         stack.optimizer,
+        stack.key_search,
     )
     return {operator.name: operator for phase in phases for operator in phase}
 

@@ -138,6 +138,7 @@ class _Iteration(Issuer):
     def _look_up(self, input_ready: list[list[int]]) -> list[list[int]]:
         """Lookups and output exchange; returns what the interaction waits for, per rank."""
         ready: list[list[int]] = [[] for _ in self.ranks]
+        self.dense_phase(self.shape.key_search, input_ready)
         for group in self.shape.groups:
             slot = _LOOKUP_SLOTS[group][0]
             if not self.shape.pipeline.distributes_ahead:
@@ -215,13 +216,15 @@ class _Iteration(Issuer):
         tasks: list[int] = []
         for index in range(len(phase.operators)):
             tasks = [self.issue_dense(rank, phase, index) for rank in self.ranks]
-            if index == shape.top_operators - 1:
+            if index == shape.top_operators - 1 and shape.overlap_gradient_exchange:
                 gradients = self._exchange_gradients(tasks)
             if shape.overlap_dense_all_reduce:
                 self._reduce_dense(index, tasks, reduced)
         if not shape.overlap_dense_all_reduce:
             for index in sorted(set(shape.buckets)):
                 self._reduce_dense(index, tasks, reduced)
+        if not shape.overlap_gradient_exchange:
+            gradients = self._exchange_gradients(tasks)
         if shape.first_rank_bottom:
             after = [gradients[ExchangeGroup.POOLED][0]]
             self._first_bottom(shape.first_bottom_backward, after)

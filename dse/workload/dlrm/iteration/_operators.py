@@ -42,6 +42,7 @@ class StackOperators:
         bottom_backward: Bottom MLP on every rank, backward.
         first_bottom_backward: The same on the first rank with the global batch.
         optimizer: Update of the dense parameters.
+        key_search: What finds a rank's keys in the global batch.
         gradients: `(parameters, index)` of each layer whose gradients are reduced, in the order in
             which they become ready: after operator `index` of `backward + bottom_backward`.
     """
@@ -54,6 +55,7 @@ class StackOperators:
     bottom_backward: tuple[Operator, ...]
     first_bottom_backward: tuple[Operator, ...]
     optimizer: tuple[Operator, ...]
+    key_search: tuple[Operator, ...]
     gradients: tuple[tuple[int, int], ...]
 
     @property
@@ -66,6 +68,7 @@ class StackOperators:
             (*self.backward, *self.bottom_backward),
             self.first_bottom_backward,
             self.optimizer,
+            self.key_search,
         )
 
     @property
@@ -127,7 +130,23 @@ def stack_operators(problem: DlrmProblem) -> StackOperators:
         bottom_backward=bottom_backward,
         first_bottom_backward=_kept(problem, whole.bottom_backward) if on_first else (),
         optimizer=dense.optimizer,
+        key_search=_key_search(problem),
         gradients=gradients,
+    )
+
+
+def _key_search(problem: DlrmProblem) -> tuple[Operator, ...]:
+    """Kernels that go over the keys of the global batch, with equal parts of the bytes."""
+    search = problem.software.key_search[problem.cluster.node_count > 1]
+    lookups = sum(table.lookups_per_sample for table in problem.model.tables)
+    traffic = search.key_bytes * problem.global_batch_size * lookups
+    return tuple(
+        Operator(
+            f"key_search.{number}",
+            OperatorKind.ELEMENTWISE,
+            traffic_bytes=traffic / search.kernels,
+        )
+        for number in range(search.kernels)
     )
 
 

@@ -60,6 +60,7 @@ class Shape:
         first_rank_bottom: Whether the bottom MLP of the first rank is part of the graph.
         launch: How the host launches.
         overlap_dense_all_reduce: Whether buckets are reduced during the backward pass.
+        overlap_gradient_exchange: Whether gradients of pooled vectors are exchanged meanwhile.
         pipeline: Which work belongs to later batches.
         handles_features: Whether the host handles features and groups besides the operators.
         input_path: How a batch reaches the devices.
@@ -77,6 +78,7 @@ class Shape:
         top_operators: How many operators of the latter come before the bottom MLP's.
         first_bottom_backward: Backward pass of the first rank's bottom MLP.
         optimizer: Update of the dense parameters.
+        key_search: What finds a rank's keys in the global batch.
         buckets: The operator of the backward pass that completes each bucket of gradients.
         first_bucket_cost: Number of the cost of the first one's reduction.
         reading_cost: Number of the cost of reading samples.
@@ -92,6 +94,7 @@ class Shape:
     first_rank_bottom: bool
     launch: LaunchMode
     overlap_dense_all_reduce: bool
+    overlap_gradient_exchange: bool
     pipeline: TrainPipeline
     handles_features: bool
     input_path: InputPath
@@ -109,6 +112,7 @@ class Shape:
     top_operators: int
     first_bottom_backward: Phase
     optimizer: Phase
+    key_search: Phase
     buckets: tuple[int, ...]
     first_bucket_cost: int
     reading_cost: int
@@ -137,7 +141,7 @@ def make_shape(
         copies = ("copy indices", *(operator.name for operator in dense.input_copy))
     phases, end = _phases(dense, 1 + len(copies))
     buckets = dense_buckets(problem)
-    bottom, first_bottom, forward, backward, first_backward, optimizer = phases
+    bottom, first_bottom, forward, backward, first_backward, optimizer, search = phases
     return Shape(
         ranks=1 if one_rank else cluster.world_size,
         alone=cluster.world_size == 1,
@@ -148,6 +152,7 @@ def make_shape(
         first_rank_bottom=on_first and not one_rank,
         launch=software.launch,
         overlap_dense_all_reduce=software.overlap_dense_all_reduce,
+        overlap_gradient_exchange=software.overlap_gradient_exchange,
         pipeline=software.pipeline,
         handles_features=software.host_operators != HostOperators() or handling,
         input_path=software.input_path,
@@ -167,6 +172,7 @@ def make_shape(
         top_operators=len(dense.backward),
         first_bottom_backward=first_backward,
         optimizer=optimizer,
+        key_search=search,
         buckets=tuple(last for _, last in buckets),
         first_bucket_cost=end,
         reading_cost=end + len(buckets),

@@ -22,6 +22,7 @@ from dse.workload.dlrm.program._software import (
     HandlingTimes,
     HostOperators,
     InputPath,
+    KeySearch,
 )
 from dse.workload.dlrm.program._wire import WireFormat, WireFormats
 
@@ -179,6 +180,12 @@ _HUGECTR_HYBRID = DlrmRuntime(
     hot_rows=True,
 )
 
+#: HugeCTR 3.1 numbers the keys of the global batch (8 bytes each), selects those whose rows the
+#: rank has (the key, and a sector with the place of its row), and does the same for its frequent
+#: rows on one node, or marks where the keys of its samples lie on several: a byte each, written
+#: and read. Of kernels that run beside one another the longer row counts.
+_KEY_SEARCH = (KeySearch(key_bytes=8 + 36 + 36, kernels=7), KeySearch(8 + 36 + 2, kernels=8))
+
 _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
@@ -291,10 +298,11 @@ _PROGRAMS = (
     DlrmProgram(
         name="hugectr_3_1",
         description="HugeCTR 3.1 with the hybrid embedding of one-hot models (mid 2021)",
-        software=replace(_HUGECTR_HYBRID, fused_activations=False),
+        software=replace(_HUGECTR_HYBRID, overlap_gradient_exchange=False, key_search=_KEY_SEARCH),
         origin=(
-            "Like `hugectr_hybrid`, before products could compute gradients of activations and "
-            "biases on the way; an assumption from the dates of the libraries"
+            "Like `hugectr_hybrid`, before version 3.3. Read: rows of a batch's keys are found in "
+            "its own iteration; gradients of rows are exchanged behind the all-reduce. Counted: "
+            "kernels and bytes that find them"
         ),
         fitted=(FittedValue("evaluation_batch_s", _EVALUATION_BATCH_S, _V11_EVALUATION),),
         narrow_gradients=True,

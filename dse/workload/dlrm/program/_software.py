@@ -78,7 +78,21 @@ class HandlingTimes:
     replicated_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class KeySearch:
+    """What every rank does with the keys of the global batch to find those that concern it.
+
+    Attributes:
+        key_bytes: Bytes that it moves for each key.
+        kernels: Kernels that follow one another.
+    """
+
+    key_bytes: float = 0.0
+    kernels: int = 0
+
+
 _FUSED = EmbeddingKernels()
+_NO_SEARCH = KeySearch()
 _NO_OPERATORS = HostOperators()
 _NO_TIMES = HandlingTimes()
 _FP32 = WireFormats()
@@ -98,6 +112,10 @@ class DlrmRuntime:
         dense_bucket_bytes: Size of a dense gradient bucket (DDP's default is 25 MiB).
         joint_all_reduce: Gradients of replicated tables and hot rows share the buffer of the dense
             gradients, instead of an all-reduce of their own.
+        overlap_gradient_exchange: Gradients of pooled vectors are exchanged as soon as the
+            interaction has them; otherwise behind the reduction of all other gradients.
+        key_search: Work before the lookups of the same batch, where every rank reads the global
+            batch: on one node, and on several.
         dense_bottom: Where the bottom MLP runs.
         fused_activations: Biases, activations and their gradients are part of the products.
         fused_interaction: Concatenation, dot products and their triangle are one kernel each way.
@@ -148,6 +166,8 @@ class DlrmRuntime:
     replicated_gradient_bytes: int = 4
     dense_bucket_bytes: int = 25 * 2**20
     joint_all_reduce: bool = False
+    overlap_gradient_exchange: bool = True
+    key_search: tuple[KeySearch, KeySearch] = (_NO_SEARCH, _NO_SEARCH)
     dense_bottom: DenseBottom = DenseBottom.EVERY_RANK
     fused_activations: bool = False
     fused_interaction: bool = False

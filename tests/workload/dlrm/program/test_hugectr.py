@@ -12,6 +12,7 @@ import pytest
 from dse.errors import PlanError
 from dse.machine import Precision
 from dse.machine.collectives import Group, collective_time_s
+from dse.machine.kernels import elementwise_time_s
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.workload import find_program
 from dse.workload.dlrm import (
@@ -20,7 +21,9 @@ from dse.workload.dlrm import (
     DlrmProblem,
     DlrmRuntime,
     ExchangeGroup,
+    KeySearch,
     Slot,
+    build_layout,
     slot_durations_s,
 )
 from dse.workload.dlrm.iteration._operators import dense_buckets
@@ -236,3 +239,36 @@ def test_evaluations_that_overlap_take_the_time_of_the_busiest_stream():
     assert busiest_s < scorer.forward_time_s(plan)
     assert overlapped.evaluation_time_s(BATCH) == pytest.approx(busiest_s)
     assert one_by_one.evaluation_time_s(BATCH) == pytest.approx(scorer.forward_time_s(plan))
+
+
+def forward_s(
+    search: tuple[KeySearch, KeySearch], batch: int = BATCH, nodes: int = NODES
+) -> float:
+    """Duration of the kernels that find keys, in the graph of one rank."""
+    given = replace(problem(nodes, replace(TWO_STEPS, key_search=search)), global_batch_size=batch)
+    graph = build_layout(given, 1 << ExchangeGroup.POOLED, one_rank=True).graph
+    found = np.array([name.startswith("key_search") for name in graph.names])
+    return float(graph.duration_s[found].sum())
+
+
+def test_every_rank_goes_over_the_keys_of_the_global_batch():
+    inside, across = KeySearch(80.0, 7), KeySearch(46.0, 8)
+    given, search = problem(), (inside, across)
+    lookups = sum(table.lookups_per_sample for table in given.model.tables)
+    part = 46.0 * BATCH * lookups / 8
+    kernel_s = float(elementwise_time_s(given.cluster.device, part))
+    assert forward_s(search) == pytest.approx(8 * kernel_s)
+    # Another number is chosen on one node, and none without a search.
+    assert forward_s((inside, KeySearch()), nodes=1) > 0
+    assert forward_s((inside, KeySearch())) == 0
+    assert forward_s(search, 2 * BATCH) > forward_s(search)
+
+
+def test_gradients_that_wait_for_the_all_reduce_are_never_faster():
+    early, late = (
+        planned(replace(TWO_STEPS, overlap_gradient_exchange=overlap)) for overlap in (True, False)
+    )
+    early_s, late_s = (job.scorer.score([job.plan]).iteration_time_s[0] for job in (early, late))
+    assert late_s > early_s
+    names = build_layout(late.problem, 1 << ExchangeGroup.POOLED, one_rank=True).graph.names
+    assert names.index("gradient all-to-all") > names.index("dense all-reduce")
