@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 import importlib
 import math
@@ -86,6 +87,19 @@ def test_every_row_is_counted(figures, sourced):
     document = step.document()
     assert document["predicted_memory_gb"] == step.predicted_memory_bytes / 2**30
     assert known.memory == pytest.approx(abs(step.predicted_memory_bytes / 2**31 - 1))
+
+
+def test_machines_are_what_their_source_says(benchmark):
+    """vTrain states 800 Gbit/s a node, half of what the platform has; other sources do not."""
+    (heading,), cells = csv.reader([HEAD]), next(csv.reader([row(8, "0.1")]))
+    several = dict(zip(heading, cells, strict=True)) | {"gpus": "16", "dp": "2"}
+    published = benchmark("published_steps")
+    rates = {
+        program: published.published_job(several | {"program": program}).cluster.network
+        for program in ("megatron_deepspeed", "megatron")
+    }
+    assert rates["megatron_deepspeed"].node_bandwidth_bytes_per_s == 100e9
+    assert rates["megatron"].node_bandwidth_bytes_per_s == 200e9
 
 
 def test_errors_order_and_choice_by_hand(figures, sourced):
