@@ -72,9 +72,11 @@ _NOTES = """
   trillion parameters), on which Calculon validates. Kernels of `dse` were fitted on steps that
   include the four of the two smaller models; the four larger ones alone: {larger}. Calculon was
   not run on the other steps, because the rates of its kernels have to be given.
-* **Steps of Megatron-DeepSpeed** are those that vTrain publishes as its truth. On one node every
-  third row was used for one constant of `dse`; of the rows on 64 to 512 GPUs nothing was. vTrain's
-  figures are over its own selection of the rows of these files.
+* **Steps of Megatron-DeepSpeed** are those that vTrain publishes as its truth. Those on one node
+  were made by its own simulator, not measured ([transformers.md](transformers.md#small-models)),
+  so both figures for them compare simulators; every third row was used for one constant of `dse`.
+  Of the rows on 64 to 512 GPUs, which scatter as measurements do, nothing was. vTrain's figures
+  are over its own selection of the rows of these files.
 * **DLRM**: {dlrm} published training steps; parameters of programs were fitted on some of them
   ([accuracy.md](accuracy.md), with groups left out in [method.md](method.md)).
 * **Products** are held-out layer shapes of aiconfigurator's own tables; its figure is its design

@@ -55,6 +55,12 @@ if TYPE_CHECKING:
 #: The last is the one that recommendations call sure.
 QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, SURE)
 
+#: Steps on several nodes, beside those of the folder of measurements.
+_SEVERAL_NODES = ROOT / "benchmarks/measurements/vtrain_multi_node.csv"
+
+#: Times that a simulator made (`simulated_steps.py`), from which no error of a prediction follows.
+_SIMULATED = "vtrain.csv"
+
 #: Spreads that come with dse.
 SHIPPED = ROOT / "dse/workload/step_errors.json"
 
@@ -86,6 +92,9 @@ _SHAPES = (
     Shape(kernel_share=0.0),
     Shape(kernel_share=0.2),
     Shape(kernel_share=0.5),
+    Shape(median=0.0),
+    Shape(median=0.05),
+    Shape(median=0.2),
 )
 
 #: Draws of a calibrated model, for what chance gives.
@@ -149,7 +158,8 @@ def errors_by_family(data: Path) -> dict[str, list[StepError]]:
     found: dict[str, list[StepError | None]] = {}
     for case in published(data):
         found.setdefault(case.family, []).append(case.step_error)
-    for family, steps in by_family(read_all(step_files(data / "published"))).items():
+    files = [path for path in step_files(data / "published") if path.name != _SIMULATED]
+    for family, steps in by_family(read_all([*files, _SEVERAL_NODES])).items():
         found[family] = [one.step.step_error for one in steps]
     known = {
         name: [error for error in errors if error is not None] for name, errors in found.items()
@@ -228,7 +238,7 @@ def print_shapes(steps: Sequence[StepError]) -> None:
     """Prints scores of shapes on left-out groups; log-likelihoods over that of the first."""
     print(
         f"\n{'left out':<9} {'kernels':>7} {'fast side':>9} {'tail':>5} {'spread':>6} "
-        f"{'log-lik.':>8} "
+        f"{'median':>6} {'log-lik.':>8} "
         f"{'CRPS':>7} {'interval score':>14} {'width':>7} {'inside':>7}"
     )
     for kind in KINDS:
@@ -239,7 +249,8 @@ def print_shapes(steps: Sequence[StepError]) -> None:
                 shipped = found.log_likelihood
             print(
                 f"{kind:<9} {shape.kernel_share:7g} {shape.fast_side:9g} {shape.tail:5g} "
-                f"{shape.tail_spread:6g} {found.log_likelihood - shipped:+8.1f} {found.crps:7.4f} "
+                f"{shape.tail_spread:6g} {shape.median:6g} "
+                f"{found.log_likelihood - shipped:+8.1f} {found.crps:7.4f} "
                 f"{found.interval_score:14.3f} {found.width:7.3f} {100 * found.inside:5.0f} %"
             )
 

@@ -18,7 +18,7 @@ from step_errors import StepError
 
 from dse.errors import DseError
 from dse.machine import Precision
-from dse.machine.platforms import Platform, load_platform
+from dse.machine.platforms import Platform, load_platform, override_platform
 from dse.model import AttentionKind, TransformerModel
 from dse.workload import load_workload, predict_job
 from dse.workload.transformer import (
@@ -44,6 +44,10 @@ _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
 
 #: Networks between nodes that are not their platform's default: nanotron ran on AWS p5.
 _NETWORKS = {"nanotron": "efa_3200g"}
+
+#: What sources state of their machines that their platform has otherwise: vTrain's configurations
+#: for 64 to 512 GPUs (`config/validation/multi`) have 800 Gbit/s for each node.
+_MACHINES = {("megatron_deepspeed", "a100_sxm_80"): ("networks.infiniband_hdr200.nics=4",)}
 
 #: Programs whose recipes keep activations of some layers in host memory rather than computing them
 #: again (`cpu_offloading_num_layers` of NVIDIA-NeMo/Megatron-Bridge's Llama 3 70B).
@@ -254,7 +258,7 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
         "sequence_parallel": row["sequence_parallel"] == "1" and parameters["tensor"] != 1,
         "data_sharding": row["sharding"] if int(row["dp"]) > 1 else "none",
     }
-    return TransformerWorkload(_model(row)).job(_platform(row["platform"]), parameters)
+    return TransformerWorkload(_model(row)).job(_platform(row["platform"], program), parameters)
 
 
 def _model(row: Mapping[str, str]) -> TransformerModel:
@@ -295,5 +299,5 @@ def _transformer(name: str) -> TransformerModel:
 
 
 @lru_cache
-def _platform(name: str) -> Platform:
-    return load_platform(name)
+def _platform(name: str, program: str) -> Platform:
+    return override_platform(load_platform(name), _MACHINES.get((program, name), ()))[0]

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import lambertw, ndtr, ndtri
 
-from dse.workload._step_errors import FAST_SIDE, KERNEL_SHARE, TAIL, ErrorShape, StepErrors
+from dse.workload._step_errors import (
+    FAST_SIDE,
+    KERNEL_SHARE,
+    TAIL,
+    TRANSFORMER_MEDIAN,
+    ErrorShape,
+    StepErrors,
+)
+from dse.workload.transformer import TransformerJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,12 +75,14 @@ class Shape(NamedTuple):
         fast_side: Errors on the fast side, as a share of those on the slow side.
         tail: What the tails of programs are drawn towards.
         tail_spread: By how much they differ, as a logarithm; 0 for one tail.
+        median: Median of the errors of transformers, in scales.
     """
 
     kernel_share: float = KERNEL_SHARE
     fast_side: float = FAST_SIDE
     tail: float = TAIL
     tail_spread: float = _TAIL_SPREAD
+    median: float = TRANSFORMER_MEDIAN
 
     @property
     def tails(self) -> NDArray[np.float64]:
@@ -93,6 +103,7 @@ class StepError:
         log_error: Logarithm of actual over predicted time.
         kernel_spread: Its standard deviation by the errors of kernels alone, as shipped.
         share_faster: Share of the predicted times that are below the actual one.
+        transformer: Whether the model is a transformer.
     """
 
     program: str
@@ -103,6 +114,7 @@ class StepError:
     log_error: float
     kernel_spread: float
     share_faster: float
+    transformer: bool = False
 
     @classmethod
     def of(cls, job: Job, model: str, measured_s: float) -> StepError:
@@ -126,6 +138,7 @@ class StepError:
             math.log(measured_s / job.simulated().time_s),
             float(iteration.kernel_errors().std()),
             float(np.interp(measured_s, samples_s, middles, left=0.0, right=1.0)),
+            isinstance(job, TransformerJob),
         )
 
     @property
@@ -191,9 +204,9 @@ def shares_faster(
         shape: Of the distribution; as shipped by default.
     """
     shape = shape or Shape()
-    error, _ = _columns(steps, shape)
+    error, _, median = _columns(steps, shape)
     scale, tail = _shapes(steps, errors, shape)
-    return np.asarray(ndtr(_normal_score(error, scale, shape.fast_side, tail)))
+    return np.asarray(ndtr(_normal_score(error, scale, shape.fast_side, tail, median)))
 
 
 def left_out(
@@ -208,12 +221,13 @@ def left_out(
             other groups differs by, and of a program that is left out by the median over programs.
     """
     found = np.empty(len(steps))
+    shape = Shape(median=0.0) if centred else Shape()
     for mine, seen in _folds(steps, kind):
         predicted = [steps[place] for place in mine]
         if centred:
             medians = _medians(seen)
             seen, predicted = _moved(seen, medians), _moved(predicted, medians)
-        found[mine] = shares_faster(predicted, fitted(seen))
+        found[mine] = shares_faster(predicted, fitted(seen, shape), shape)
     return found
 
 
@@ -251,14 +265,14 @@ def left_out_scores(steps: Sequence[StepError], kind: str, shape: Shape) -> Scor
     for mine, seen in _folds(steps, kind):
         own = [steps[place] for place in mine]
         scale[mine], tail[mine] = _shapes(own, fitted(seen, shape), shape)
-    error, _ = _columns(steps, shape)
+    error, _, median = _columns(steps, shape)
     weight, side = _weights(steps), shape.fast_side
-    density = _log_density(error, scale, side, tail) - 0.5 * math.log(2 * math.pi)
+    density = _log_density(error, scale, side, tail, median) - 0.5 * math.log(2 * math.pi)
     shares = (np.arange(_SCORE_QUANTILES) + 0.5) / _SCORE_QUANTILES
-    drawn = _errors(ndtri(shares), side, tail[:, None])
+    drawn = _errors(ndtri(shares), side, tail[:, None], median[:, None])
     beyond = scale[:, None] * drawn - error[:, None]
     crps = 2 * ((beyond > 0) - shares) * beyond
-    low, high = scale * _errors(ndtri([[0.05], [0.95]]), side, tail)
+    low, high = scale * _errors(ndtri([[0.05], [0.95]]), side, tail, median)
     missed = np.maximum(low - error, 0) + np.maximum(error - high, 0)
     return Scores(
         float(weight @ density),
@@ -371,7 +385,7 @@ def _fit(steps: Sequence[StepError], shape: Shape) -> tuple[StepErrors, float]:
     experts = 0.0
     mixtures = [step for step in steps if step.experts]
     if mixtures:
-        scale, tail = np.array([found[step.program] for step in mixtures]).T
+        scale, tail, _ = np.array([found[step.program] for step in mixtures]).T
         likelihood = _by_scale(mixtures, shape, tail[:, None], scale)
         experts, total = float(_GRID[likelihood.argmax()]), total + float(likelihood.max())
     return StepErrors(found, experts, math.sqrt(mean_square)), total
@@ -392,10 +406,10 @@ def _by_scale(
     """Returns the logarithm of the likelihood of each scale of the grid."""
     if not steps:
         return np.zeros(len(_GRID))
-    error, kernels = _columns(steps, shape)
+    error, kernels, median = _columns(steps, shape)
     known = kernels if beside is None else np.hypot(kernels, beside)
     scale = np.hypot(known[:, None], _GRID)
-    density = _log_density(error[:, None], scale, shape.fast_side, tail)
+    density = _log_density(error[:, None], scale, shape.fast_side, tail, median[:, None])
     return np.asarray(_weights(steps) @ density)
 
 
@@ -409,9 +423,9 @@ def _shapes(
     steps: Sequence[StepError], errors: StepErrors, shape: Shape
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the scale of each step's errors, those of its kernels included, and its tail."""
-    _, kernels = _columns(steps, shape)
+    _, kernels, _ = _columns(steps, shape)
     unknown = ErrorShape(errors.without_steps, shape.tail)
-    scale, tail = np.array([errors.programs.get(step.program, unknown) for step in steps]).T
+    scale, tail, _ = np.array([errors.programs.get(step.program, unknown) for step in steps]).T
     experts = [errors.experts * step.experts for step in steps]
     return np.asarray(np.hypot(kernels, np.hypot(scale, experts))), tail
 
@@ -421,21 +435,25 @@ def _log_density(
     scale: NDArray[np.float64],
     fast_side: float,
     tail: float | NDArray[np.float64],
+    median: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Returns the logarithm of the density of errors, up to a constant."""
-    side = np.where(error < 0, fast_side, 1.0)
-    score = _normal_score(error, scale, fast_side, tail)
+    score = _normal_score(error, scale, fast_side, tail, median)
+    side = np.where(score < 0, fast_side, 1.0)
     curved = tail * score**2
     found = -0.5 * score**2 - np.log(side * scale) - 0.5 * curved - np.log1p(curved)
     return np.asarray(found)
 
 
 def _errors(
-    score: NDArray[np.float64], fast_side: float, tail: float | NDArray[np.float64]
+    score: NDArray[np.float64],
+    fast_side: float,
+    tail: float | NDArray[np.float64],
+    median: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Returns the errors of scale 1 that normal numbers become."""
     side = np.where(score < 0, fast_side, 1.0)
-    return np.asarray(side * score * np.exp(0.5 * tail * score**2))
+    return np.asarray(median + side * score * np.exp(0.5 * tail * score**2))
 
 
 def _normal_score(
@@ -443,19 +461,22 @@ def _normal_score(
     scale: NDArray[np.float64],
     fast_side: float,
     tail: float | NDArray[np.float64],
+    median: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Returns the normal number that becomes an error; the reverse of `error_quantiles`."""
-    side = np.where(error < 0, fast_side, 1.0)
-    square = (error / (side * scale)) ** 2
-    return np.asarray(np.sign(error) * np.sqrt(np.real(lambertw(tail * square)) / tail))
+    beyond = error / scale - median
+    square = (beyond / np.where(beyond < 0, fast_side, 1.0)) ** 2
+    return np.asarray(np.sign(beyond) * np.sqrt(np.real(lambertw(tail * square)) / tail))
 
 
 def _columns(
     steps: Sequence[StepError], shape: Shape
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the error of each step, its scale by its kernels, and its median in scales."""
     error = np.array([step.log_error for step in steps])
     kernels = np.array([step.kernel_spread for step in steps])
-    return error, kernels * (shape.kernel_share / KERNEL_SHARE)
+    transformer = np.array([step.transformer for step in steps])
+    return error, kernels * (shape.kernel_share / KERNEL_SHARE), shape.median * transformer
 
 
 def _rounded(value: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 import importlib
 import math
@@ -86,6 +87,43 @@ def test_every_row_is_counted(figures, sourced):
     document = step.document()
     assert document["predicted_memory_gb"] == step.predicted_memory_bytes / 2**30
     assert known.memory == pytest.approx(abs(step.predicted_memory_bytes / 2**31 - 1))
+
+
+def test_machines_are_what_their_source_says(benchmark):
+    """vTrain states 800 Gbit/s a node, half of what the platform has; other sources do not."""
+    (heading,), cells = csv.reader([HEAD]), next(csv.reader([row(8, "0.1")]))
+    several = dict(zip(heading, cells, strict=True)) | {"gpus": "16", "dp": "2"}
+    published = benchmark("published_steps")
+    rates = {
+        program: published.published_job(several | {"program": program}).cluster.network
+        for program in ("megatron_deepspeed", "megatron")
+    }
+    assert rates["megatron_deepspeed"].node_bandwidth_bytes_per_s == 100e9
+    assert rates["megatron"].node_bandwidth_bytes_per_s == 200e9
+
+
+def test_what_replicas_add_to_a_step_by_hand(benchmark):
+    simulated = benchmark("simulated_steps")
+    (heading,) = csv.reader([HEAD])
+    one, two, other = (
+        dict(zip(heading, next(csv.reader([row(8, measured)])), strict=True)) | changes
+        for measured, changes in (
+            ("0.1", {}),
+            ("0.1001", {"dp": "2", "global_batch": "32"}),
+            ("0.3", {"dp": "2", "global_batch": "32", "micro_batch": "2"}),
+        )
+    )
+    # Four layers of 12 · 1024² / 8 weights, 2,944 biases and 4,096 values of norms, 1,024
+    # positions, and an eighth of the vocabulary at both ends; in two bytes each, 38.6 MiB.
+    assert simulated.first_stage_bytes(one) == 2 * (
+        4 * (1_572_864 + 2_944 + 4_096) + 1_024 * 1_024 + 2 * 6_282 * 1_024
+    )
+    table = {(2, 39): (90.0, 200.0), (2, 1024): (5000.0, 200.0)}
+    (found,) = simulated.differences([two, other, one], table)
+    assert found == pytest.approx((100.0, 90.0))
+    # Beyond the table: 2 GiB at 200 GiB/s.
+    assert simulated.all_reduce_us(table, 2, 2**31) == pytest.approx(1e4)
+    assert simulated.all_reduce_us(table, 1, 2**31) == 0.0
 
 
 def test_errors_order_and_choice_by_hand(figures, sourced):

@@ -202,9 +202,9 @@ class Iteration:
         What is drawn says how large errors are and in which order the samples come; the samples
         are evenly spread quantiles of the distribution of that scale
         (:mod:`dse.workload._step_errors`), so that no probability hangs on the luck of a few of
-        them. Their median is the predicted time: programs were fitted to the prediction, not to
-        the mean over errors, and the latest of many uncertain tasks would otherwise move every
-        sample to the same side.
+        them. They lie around the predicted time, not around the mean over errors: programs were
+        fitted to the prediction, and the latest of many uncertain tasks would otherwise move
+        every sample to the same side.
 
         Args:
             seed: Of the random numbers. It is the same for all that is compared: uncertainty is a
@@ -214,14 +214,14 @@ class Iteration:
             Seconds; shape `(samples,)`.
         """
         errors = self.kernel_errors(seed=seed)
-        spread, tail = self.program_errors
+        spread, tail, median = self.program_errors
         scale = math.hypot(float(errors.std()), spread)
         program = np.random.default_rng(2 * seed + 1).standard_normal(_SAMPLES)[: len(errors)]
         program += self._own_stream(seed, kernels=False).standard_normal(len(errors))
         order = (errors + math.sqrt(0.5) * spread * program).argsort().argsort()
         ranks, kept, *_ = self._folded
         expected_s = float(ranks.last_end_s(self.duration_s[:, kept, None].copy())[0])
-        return expected_s * np.exp(scale * error_quantiles(len(errors), tail)[order])
+        return expected_s * np.exp(scale * error_quantiles(len(errors), tail, median)[order])
 
     def kernel_errors(self, *, seed: int = 0) -> NDArray[np.float64]:
         """Draws what the errors of kernels and transfers do to the step.

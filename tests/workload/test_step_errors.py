@@ -29,9 +29,15 @@ def test_all_errors_belong_to_a_program():
 
 
 def test_programs_without_published_steps_have_what_is_common():
-    common = (step_errors().without_steps, TAIL)
+    common = (step_errors().without_steps, TAIL, 0.0)
     assert program_errors("nobody's") == program_errors("") == common
-    assert program_errors(IDEAL).scale == 0.0
+    assert (
+        program_errors("", median=0.2).median == program_errors("nemo", median=0.2).median == 0.2
+    )
+
+
+def test_the_ideal_program_leaves_nothing_out():
+    assert program_errors(IDEAL, experts=True, median=0.2)[::2] == (0.0, 0.0)
 
 
 def test_experts_add_in_squares():
@@ -44,8 +50,9 @@ def test_quantiles_by_hand():
     # Of four: the normal scores at 1/8 and 3/8, and the same on the slow side.
     outer, inner = 1.150349, 0.318639
     slow = [score * math.exp(TAIL * score**2 / 2) for score in (inner, outer)]
-    expected = [-FAST_SIDE * slow[1], -FAST_SIDE * slow[0], slow[0], slow[1]]
+    expected = np.array([-FAST_SIDE * slow[1], -FAST_SIDE * slow[0], slow[0], slow[1]])
     assert error_quantiles(4) == pytest.approx(expected, rel=1e-5)
+    assert error_quantiles(4, median=0.2) == pytest.approx(0.2 + expected, rel=1e-3)
 
 
 @given(st.integers(2, 400), st.floats(0.0, 1.2))

@@ -22,7 +22,7 @@ from dse.workload.transformer.program._runtimes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_VTRAIN = "180 published steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
+_VTRAIN = "180 simulated steps of small GPT models under Megatron-DeepSpeed: A100, 2 to 8 GPUs"
 _NANOTRON = "144 published steps of 1B and 8B models under nanotron: H100, 8 to 64 GPUs, EFA"
 _PEAKS = "Reserved memory of 431 published runs of 1B and 8B models: H100, 8 to 64 GPUs"
 _BRIDGE = "2 published steps of Qwen3 30B-A3B under Megatron-Bridge: 8 B200, one sample a pass"

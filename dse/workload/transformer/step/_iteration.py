@@ -20,7 +20,7 @@ import numpy as np
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
-from dse.workload._step_errors import program_errors
+from dse.workload._step_errors import TRANSFORMER_MEDIAN, program_errors
 from dse.workload.transformer._types import Schedule
 from dse.workload.transformer.step._cost import Cost
 from dse.workload.transformer.step._costs import StepCosts, make_structure
@@ -125,7 +125,11 @@ def step_iteration(problem: TransformerJob) -> Iteration:
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )
     graph = step.graph.with_durations(duration_s)
-    remaining = program_errors(problem.program, experts=problem.model.experts is not None)
+    remaining = program_errors(
+        problem.program,
+        experts=problem.model.experts is not None,
+        median=TRANSFORMER_MEDIAN,
+    )
     return Iteration(SymmetricRanks.single(graph), duration_s[:, None], errors, remaining)
 
 
