@@ -283,7 +283,7 @@ def _print_places(view: PredictionView, console: Console) -> None:
     parts_of = ("compute", "exposed communication", "host", "bubble")
     times = Table("", figures(view.place, "ranks", *parts_of))
     purposes = (purpose for purpose, _ in prediction.memory[0].parts)
-    sizes = Table("", figures(view.place, *purposes, "memory"))
+    sizes = Table("memory of a rank, in GiB", figures(view.place, *purposes, "total"))
     for place, (parts, memory) in enumerate(
         zip(prediction.breakdown, prediction.memory, strict=True)
     ):
@@ -293,7 +293,9 @@ def _print_places(view: PredictionView, console: Console) -> None:
             *(_part(seconds, prediction.iteration_time_s) for seconds in _seconds(parts)),
         )
         parts_bytes = (size_bytes for _, size_bytes in memory.parts)
-        sizes.add(str(place), *map(gib, (*parts_bytes, memory.total_bytes)))
+        sizes.add(
+            str(place), *(f"{each / 2**30:.2f}" for each in (*parts_bytes, memory.total_bytes))
+        )
     times.print(console)
     sizes.print(console)
 
