@@ -324,13 +324,9 @@ def test_a_launch_mode_overrides_the_program(plan):
 
 
 def test_the_memory_of_all_stages_is_one_table_on_a_narrow_terminal():
-    done = CliRunner().invoke(
-        app,
-        ["predict", "gpt_22b", "--platform", "a100_sxm_80", "--world-size", "8"]
-        + ["--global-batch-size", "8", "--tensor", "4", "--pipeline", "2"]
-        + ["--program", "megatron"],
-        env={"COLUMNS": "80"},
-    )
+    words = "predict gpt_22b --platform a100_sxm_80 --world-size 8 --global-batch-size 8"
+    words += " --tensor 4 --pipeline 2 --program megatron"
+    done = CliRunner().invoke(app, words.split(), env={"COLUMNS": "80"})
     lines = done.output.splitlines()
     first = lines.index("memory of a rank, in GiB")
     last = next(at for at in range(first, len(lines)) if lines[at].startswith("usable"))
