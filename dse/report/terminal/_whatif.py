@@ -63,8 +63,8 @@ def print_what_if(answer: WhatIf, console: Console) -> None:
         f"step {ms(answer.before_s)} ms → {ms(answer.after_s)} ms{work}: "
         f"{answer.speedup:.3f} times the throughput",
     )
-    if parts := parts_text(bound_by(answer)):
-        line(console, f"the changed step is bound by: {parts}")
+    if bounds := parts_text(bound_by(answer)):
+        line(console, f"the changed step is bound by: {bounds}")
     notes(console, ((None, note) for note in (*answer.machine.notes, *answer.notes)))
 
 
