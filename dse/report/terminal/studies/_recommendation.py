@@ -23,6 +23,7 @@ from dse.report.console import (
     span,
     texts,
 )
+from dse.report.terminal._prediction import fit_text
 from dse.search.recommend import (
     SURE,
     Budget,
@@ -123,7 +124,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ("bound by", prediction.bound_text),
         ("reaches it", _chance(found, solved)),
         *([("plan", plan)] if (plan := _plan(solved)) else []),
-        ("memory", f"{memory} a device"),
+        ("memory", f"{memory} a device{fit_text(prediction)}"),
     ]
 
 
