@@ -9,7 +9,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from dse._interrupts import defer_interrupts
-from dse._reading import shown_path
+from dse._reading import check_writable, shown_path
 from dse.errors import StudyError
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     they leave no temporary file behind.
 
     Raises:
+        ConfigError: A folder, a device or another thing that is no file stands at `path`.
         StudyError: The folder cannot be written.
     """
+    check_writable(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         with defer_interrupts():
@@ -62,7 +64,7 @@ def _create_beside(path: Path) -> tuple[int, Path]:
     The system applies the umask, which only a change would tell, and that is one of all threads.
     """
     while True:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
         with contextlib.suppress(FileExistsError):
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 

@@ -11,9 +11,13 @@ _FACTOR_FROM = 2.0
 
 
 def signed_percent(share: float, digits: int = 1) -> str:
-    """Formats a relative difference with its sign; beyond +200 % as a factor: ``×22.1``."""
+    """Formats a relative difference with its sign; beyond +200 % as a factor: ``×22.1``.
+
+    What rounds to nothing has no sign.
+    """
     if not _FACTOR_FROM < share < math.inf:
-        return f"{100 * share:+.{digits}f} %"
+        percents = round(100 * share, digits) or 0.0
+        return f"{percents:{'+' if percents else ''}.{digits}f} %"
     factor = 1 + share
     return f"×{float(f'{factor:.3g}'):,.0f}" if factor >= 100 else f"×{significant(factor)}"
 

@@ -243,10 +243,31 @@ def shown_path(path: str | Path) -> str:
     return text if len(text) <= 1000 else f"{text[:500]}…"
 
 
-def _check_ordinary(file: Path, found: os.stat_result, limit_bytes: int | None) -> None:
+def check_writable(path: Path) -> None:
+    """Refuses to replace what is no file, such as a folder, a pipe or a device.
+
+    Raises:
+        ConfigError: Something else stands at the path.
+    """
+    # A link such as /dev/stdout may lead to a file: not that, but the link would be replaced.
+    if path.parent == Path("/dev"):
+        raise ConfigError(f"{shown_path(path)}: this is a device; a file is expected")
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        # Nothing stands there, or nothing can: writing tells.
+        return
+    _check_regular(path, found)
+
+
+def _check_regular(file: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         what = next((name for test, name in _KINDS if test(found.st_mode)), "not a regular file")
         raise ConfigError(f"{shown_path(file)}: this is {what}; a file is expected")
+
+
+def _check_ordinary(file: Path, found: os.stat_result, limit_bytes: int | None) -> None:
+    _check_regular(file, found)
     if limit_bytes is not None and found.st_size > (limit := byte_limit(limit_bytes)):
         raise too_large(file, f"{found.st_size} bytes", limit)
 

@@ -16,6 +16,10 @@ from rich.segment import Segment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: Columns of the narrowest terminal that is printed for, and those where none is known.
+_NARROWEST = 20
+_USUAL = 80
+
 _HIDDEN = "\N{REPLACEMENT CHARACTER}"
 #: Symbols for C0 and DEL; C1, bidirectional controls and line separators have none.
 _SYMBOLS = {
@@ -54,6 +58,10 @@ class Console(rich.console.Console):
     def __init__(self, **options: Any) -> None:
         # Names must not be parsed as markup; styled text uses `Text` or `style`.
         super().__init__(**{"markup": False, "emoji": False, **options})
+        if self.width < _NARROWEST:
+            # Nothing can be read on less, and nothing is printed on none: `COLUMNS=0`, which
+            # editors and remote shells set where they do not know the width.
+            self.width = _NARROWEST if self.width else _USUAL
         self.push_render_hook(_Visible())
 
     def on_broken_pipe(self) -> None:

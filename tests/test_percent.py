@@ -16,6 +16,8 @@ from dse._percent import difference, signed_percent
         (2.4, "×3.40"),
         (21.05, "×22.1"),
         (21894449.0, "×21,900,000"),
+        (-0.0004, "0.0 %"),
+        (0.0, "0.0 %"),
     ],
 )
 def test_large_differences_are_factors(share, text):

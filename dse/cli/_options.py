@@ -317,7 +317,7 @@ def parsed(option: str, read: Callable[[str], Value], text: str) -> Value:
 
 
 def new_file(option: str, path: Path | None, *, force: bool) -> None:
-    """Refuses to replace a file that has something in it.
+    """Refuses to replace a file that has something in it, or what is no file.
 
     Args:
         option: The option that names the file.
@@ -325,9 +325,14 @@ def new_file(option: str, path: Path | None, *, force: bool) -> None:
         force: Whether it may be replaced.
 
     Raises:
-        ConfigError: The file exists.
+        ConfigError: The file exists, or a folder or a device does.
     """
-    if path is not None and not force and path.is_file() and path.stat().st_size:
+    from dse._reading import check_writable
+
+    if path is None:
+        return
+    check_writable(path)
+    if not force and path.is_file() and path.stat().st_size:
         raise ConfigError(f"{option} {path}: exists; choose another name, or pass --force")
 
 

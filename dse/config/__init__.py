@@ -29,6 +29,7 @@ from dse.config._fields import (
     Seconds,
     UsdPerHour,
     WholeNumber,
+    known_to,
 )
 from dse.config._json_schema import Examples, json_schema
 from dse.config._load import (
@@ -94,6 +95,7 @@ __all__ = [
     "from_folder",
     "json_schema",
     "key_places",
+    "known_to",
     "list_documents",
     "load_document",
     "name_hint",

@@ -144,9 +144,9 @@ def _message(item: Any, path: Path, model: type[BaseModel], data: object) -> str
         comparison, key = bounds[kind]
         return f"expected {comparison} {context[key]}, found {given}"
     if kind in ("too_short", "string_too_short"):
-        return (
-            f"expected at least {context['min_length']}, found {context.get('actual_length', 0)}"
-        )
+        least, found = context["min_length"], context.get("actual_length", 0)
+        noun = "character" if kind == "string_too_short" else "entry"
+        return f"expected at least {least} {noun}, found {found or 'none'}"
     if kind in ("too_long", "string_too_long"):
         return f"expected at most {context['max_length']} entries or characters"
     return str(item["msg"])

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from dse._reading import MAX_RANKS
+from dse._catalog import from_folder, is_path
+from dse._reading import MAX_RANKS, path_exists, shown_path
 from dse.config._quantities import (
     exact_quantity,
     parse_quantity,
@@ -16,6 +25,37 @@ from dse.config._quantities import (
     quantity_pattern,
 )
 from dse.config._units import EXAMPLES, UnitKind
+from dse.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def known_to(find: Callable[[str], object]) -> AfterValidator:
+    """Returns a check of names in a file, so that a wrong one is reported with its place.
+
+    A name is looked for while a file is read whose context has its ``folder``, from which paths
+    count. A study's own copy has none: it keeps the files with it.
+
+    Args:
+        find: Raises a :class:`ConfigError` for what it does not know.
+    """
+
+    def check(value: object, info: ValidationInfo) -> object:
+        folder = (info.context or {}).get("folder")
+        if folder is None or not isinstance(value, str):
+            return value
+        here = from_folder(value, str(folder))
+        if is_path(value) and not path_exists(Path(here)):
+            message = f"{shown_path(here)}: no such file; paths count from the folder of this one"
+            raise _error(message)
+        try:
+            find(here)
+        except ConfigError as error:
+            raise _error(str(error)) from None
+        return value
+
+    return AfterValidator(check)
 
 
 def _validator(kind: UnitKind) -> BeforeValidator:

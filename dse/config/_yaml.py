@@ -8,6 +8,7 @@ file cannot exhaust memory or time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -30,6 +31,9 @@ _STRING, _SEQUENCE, _MAPPING, _MERGE = (
 )
 _SCALARS = {f"{_CORE}{name}" for name in ("null", "bool", "int", "float", "str", "timestamp")}
 _CORE_TAGS = {*_SCALARS, _SEQUENCE, _MAPPING, _MERGE}
+
+#: What YAML 1.1 takes for numbers of base 8 or 60: `010` would be 8, and `1:30` would be 90.
+_ANOTHER_BASE = re.compile(r"[-+]?(?:0[\d_]+|[\d_]+(?::[\d_]+)+(?:\.[\d_]*)?)")
 
 Path = tuple["str | int", ...]
 Place = tuple[int, int]
@@ -227,6 +231,10 @@ class _Constructor:
             # Dates, and a merge key used as a value, stay text.
             if node.tag not in self._scalars:
                 return text
+            if _ANOTHER_BASE.fullmatch(text):
+                words = f"cannot read `{text[:80]}`: a number has no leading zeros and no colons"
+                self._report(node.place, path, words)
+                return None
             try:
                 value = self._scalars[node.tag](yaml.ScalarNode(node.tag, text))
             except (ValueError, LookupError, OverflowError):

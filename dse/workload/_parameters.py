@@ -19,12 +19,15 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from dse.config import (
     MAX_COUNT,
     Count,
+    DocumentKind,
     Examples,
     OneOrMany,
     RankCount,
     StrictModel,
     WholeNumber,
+    find_document,
     from_folder,
+    known_to,
 )
 from dse.machine import Precision
 from dse.machine.platforms import (
@@ -191,6 +194,8 @@ def _names_in_platforms(field: str) -> list[str]:
     return [DEFAULT, *sorted(found)]
 
 
+#: In the place of a platform: the machine that a trace was captured on.
+SAME_PLATFORM = "same"
 #: In the place of a link or network: that of the platform.
 DEFAULT = "default"
 LinkNames = Annotated[
@@ -225,9 +230,15 @@ def _of_different_names(
     return value
 
 
+def _find_platform(name_or_path: str) -> None:
+    # Of models no machine was captured: whoever looks for the platform says so.
+    if name_or_path != SAME_PLATFORM:
+        find_document(DocumentKind.PLATFORM, name_or_path)
+
+
 #: Platforms that may be chosen.
 Platforms = Annotated[
-    list[PlatformChoice],
+    list[Annotated[PlatformChoice, known_to(_find_platform)]],
     Field(min_length=1),
     OneOrMany(),
     AfterValidator(_of_different_names),

@@ -57,6 +57,9 @@ def test_a_good_document_loads():
             "rows: true",
             "f.yaml:12:21: tables[0].rows: expected a number, found the sw",
         ),
+        # Numbers of base 8 and 60, as YAML 1.1 has them: 8 and 90.
+        ("rows: 10", "rows: 010", "f.yaml:12:21: tables[0].rows: cannot read `010`"),
+        ("rows: 10", "rows: 1:30", "f.yaml:12:21: tables[0].rows: cannot read `1:30`"),
         ("rows: 10", "row: 10", "f.yaml:12:15: tables[0].row: unknown key; did you mean `rows`?"),
         ("rows: 10, ", "", "f.yaml:12:5: tables[0].rows: this field is missing"),
         ("kind: dot", "kind: dots", "f.yaml:7:21: interaction.kind: expected one of `dot`"),

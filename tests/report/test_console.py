@@ -6,6 +6,7 @@ import io
 
 from hypothesis import given
 from hypothesis import strategies as st
+import pytest
 
 from dse._terminal import Console
 from dse.report.console import Table, facts, figures, line, names, texts
@@ -95,3 +96,13 @@ def test_output_does_not_begin_with_an_empty_line():
         table.add("a")
         table.print(console)
     assert out.getvalue().splitlines() == ["first", "name", "a", "", "second", "name", "a"]
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", 80), ("1", 20), ("40", 40)])
+def test_a_width_at_which_nothing_can_be_read_is_not_taken(monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    file = io.StringIO()
+    console = Console(file=file)
+    assert console.width == width
+    facts(console, [("take", "8 × h100_sxm")])
+    assert file.getvalue().split() == ["take", "8", "×", "h100_sxm"]

@@ -80,7 +80,7 @@ def test_without_a_certificate_the_last_gain_says_whether_the_front_grew():
 def test_the_terminal_begins_with_what_to_take_and_what_is_proven():
     text = printed(replace(three(), certificate=PROVEN))
     assert text.startswith("take")
-    assert text.index("why:") < text.index("front complete") < text.index("Pareto front")
+    assert text.index("\nwhy ") < text.index("front complete") < text.index("Pareto front")
 
 
 def test_a_row_of_the_front_stays_short_on_a_narrow_terminal():

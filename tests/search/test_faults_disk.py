@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 import signal
 import subprocess
 
 import pytest
 
 from dse._files import write_atomically
-from dse.errors import StudyError
+from dse.errors import ConfigError, StudyError
 from dse.search import RunOptions, run
 from dse.search.storage._journal_backend import JournalBackend
 from tests.search.files import check_files, journaled, unfinished
@@ -141,6 +142,26 @@ def test_a_file_is_replaced_or_left_as_it_was(tmp_path, monkeypatch, call):
             write_atomically(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    pipe, folder, link = (tmp_path / name for name in ("pipe", "folder", "link"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    link.symlink_to(pipe)
+    before = sorted(tmp_path.iterdir())
+    for path, kind in ((pipe, "pipe"), (folder, "folder"), (link, "pipe")):
+        with pytest.raises(ConfigError, match=f"this is a {kind}"):
+            write_atomically(path, "new")
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("path", ["/", "/dev/null", "/dev/stdout", "."])
+def test_devices_and_roots_are_never_replaced(path):
+    with pytest.raises(ConfigError, match="a file is expected"):
+        write_atomically(Path(path), "new")
 
 
 def test_an_interrupt_waits_for_the_file(tmp_path, monkeypatch):

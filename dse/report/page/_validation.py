@@ -83,13 +83,19 @@ def _figures(validation: Validation) -> tuple[tuple[str, str], ...]:
         ("pairs in the right order", order),
         ("ties (measured intervals overlap)", f"{found.tied_pairs} of {found.pairs} pairs"),
         ("top-1 regret", percent(found.top1_regret)),
-        ("within 10 % of the fastest", "yes" if found.success else "no"),
+        ("within 10 % of the fastest", _success(validation)),
         ("measured inside the interval", percent(found.coverage, 0)),
         *(
             (f"factor of {factor.platform} ({factor.trainer})", _factor(factor))
             for factor in validation.factors
         ),
     )
+
+
+def _success(validation: Validation) -> str:
+    if not validation.decided:
+        return "undecided"
+    return "yes" if validation.agreement.success else "no"
 
 
 def _where(validation: Validation) -> str:

@@ -88,10 +88,10 @@ def print_waterfall(
         f"90 % of paired samples from {signed_percent(paired.ratio_p5 - 1)} to "
         f"{signed_percent(paired.ratio_p95 - 1)}"
     )
+    better = "higher" if paired.ratio > 1 else "lower"
     if paired.tie:
-        verdict = f"tie: B has {ratio} throughput, {interval}; run both to decide"
+        verdict = f"tie: B has {better} throughput ({ratio}), {interval}; run both to decide"
     else:
-        better = "higher" if paired.ratio > 1 else "lower"
         verdict = f"{title} has {better} throughput: {ratio}, {interval}"
     line(console, verdict, "bold")
     _waterfall(difference).print(console)

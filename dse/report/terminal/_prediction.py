@@ -107,8 +107,7 @@ def print_prediction(view: PredictionView, console: Console) -> None:
 def usable_memory(prediction: Prediction) -> str:
     """Returns the memory that a device has, and which memory the prediction counts."""
     usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
-    if 0.0 < prediction.fit_probability < 1.0:
-        usable += f", fits with a probability of {probability(prediction.fit_probability)}"
+    usable += fit_text(prediction)
     held = max((account.host_bytes for account in prediction.memory), default=0.0)
     if held:
         usable += f"; up to {gib(held)} of host memory for each"
@@ -116,6 +115,13 @@ def usable_memory(prediction: Prediction) -> str:
         return usable
     allocated = gib(prediction.peak_allocated_bytes)
     return f"{usable}; memory is reserved memory, of which at most {allocated} are allocated"
+
+
+def fit_text(prediction: Prediction) -> str:
+    """Returns how likely the memory suffices, after a comma; empty where it is certain."""
+    if not 0.0 < prediction.fit_probability < 1.0:
+        return ""
+    return f", fits with a probability of {probability(prediction.fit_probability)}"
 
 
 def print_difference(
@@ -283,7 +289,7 @@ def _print_places(view: PredictionView, console: Console) -> None:
     parts_of = ("compute", "exposed communication", "host", "bubble")
     times = Table("", figures(view.place, "ranks", *parts_of))
     purposes = (purpose for purpose, _ in prediction.memory[0].parts)
-    sizes = Table("", figures(view.place, *purposes, "memory"))
+    sizes = Table("memory of a rank, in GiB", figures(view.place, *purposes, "total"))
     for place, (parts, memory) in enumerate(
         zip(prediction.breakdown, prediction.memory, strict=True)
     ):
@@ -293,7 +299,9 @@ def _print_places(view: PredictionView, console: Console) -> None:
             *(_part(seconds, prediction.iteration_time_s) for seconds in _seconds(parts)),
         )
         parts_bytes = (size_bytes for _, size_bytes in memory.parts)
-        sizes.add(str(place), *map(gib, (*parts_bytes, memory.total_bytes)))
+        sizes.add(
+            str(place), *(f"{each / 2**30:.2f}" for each in (*parts_bytes, memory.total_bytes))
+        )
     times.print(console)
     sizes.print(console)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dse.trace import (
         CollectiveSummary,
         NamedTotal,
+        PathPart,
         PathSummary,
         RankResimulation,
         RankSummary,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     )
 
 _MAX_SIZES = 20
+#: Share of the critical path from which a kind of task is named.
+_SMALL = 0.01
 #: Parts of a step, in the order of their columns.
 _PARTS = ("compute", "exposed", "idle", "waiting")
 
@@ -47,8 +50,8 @@ def print_trace_summary(
 ) -> None:
     """Prints what traces contain.
 
-    Ranks and their steps, the longest kernels and operators of the first rank, collectives,
-    stragglers, the critical path, and notes.
+    What the last step is bound by, ranks and their steps, the longest kernels and operators of the
+    first rank, collectives, stragglers, the critical path, and notes.
 
     Args:
         summary: The figures.
@@ -56,6 +59,8 @@ def print_trace_summary(
         path: Critical path of the last step, if known.
         remarks: Notes on the whole, printed after those of the ranks.
     """
+    if path is not None and (parts := parts_text(path.parts)):
+        line(console, f"the last step, {ms(path.length_s)} ms, is bound by: {parts}", "bold")
     _print_ranks(summary.ranks, console)
     _print_steps(summary.ranks, console)
     for rank in summary.ranks:
@@ -93,7 +98,7 @@ def print_resimulation(
     ranks: Sequence[RankResimulation], console: Console, remarks: Sequence[str] = ()
 ) -> None:
     """Prints measured and simulated steps, and notes on the graph."""
-    titles = ("rank", "measured", "simulated", "error", *_PARTS, "unexplained")
+    titles = ("rank", "measured", "simulated", "error", *_PARTS, "not explained")
     table = Table("one step, in ms", figures(*titles))
     for rank in ranks:
         table.add(
@@ -130,6 +135,12 @@ def print_sizes(sizes: Sequence[SizeSummary], console: Console) -> None:
     table.print(console)
     if len(sizes) > _MAX_SIZES:
         line(console, f"and {len(sizes) - _MAX_SIZES} sizes of less time; --json lists all")
+
+
+def parts_text(parts: Sequence[PathPart]) -> str:
+    """Names the parts of a critical path with their shares, but for small ones."""
+    large = [part for part in parts if part.share >= _SMALL]
+    return ", ".join(f"{part.part} {percent(part.share, 0)}" for part in large)
 
 
 def _print_ranks(ranks: Sequence[RankSummary], console: Console) -> None:

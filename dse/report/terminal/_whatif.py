@@ -12,10 +12,10 @@ from dse.report.console import (
     ms,
     names,
     notes,
-    percent,
     signed_percent,
     texts,
 )
+from dse.report.terminal._trace import parts_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from dse.trace.whatif import WhatIf
 
-#: Share of the critical path from which a kind of task is named.
-_SMALL = 0.01
 #: Factors from here on are printed in full.
 _LARGE = 1000
 
@@ -65,10 +63,8 @@ def print_what_if(answer: WhatIf, console: Console) -> None:
         f"step {ms(answer.before_s)} ms → {ms(answer.after_s)} ms{work}: "
         f"{answer.speedup:.3f} times the throughput",
     )
-    bounds = [part for part in bound_by(answer) if part.share >= _SMALL]
-    if bounds:
-        shares = ", ".join(f"{part.part} {percent(part.share, 0)}" for part in bounds)
-        line(console, f"the changed step is bound by: {shares}")
+    if bounds := parts_text(bound_by(answer)):
+        line(console, f"the changed step is bound by: {bounds}")
     notes(console, ((None, note) for note in (*answer.machine.notes, *answer.notes)))
 
 

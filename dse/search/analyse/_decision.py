@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._percent import difference
+from dse._digits import significant
 from dse.search._records import TrialStatus
 from dse.search.analyse._reasons import nothing_feasible
 from dse.search.analyse._settings import searched_names, setting_texts
@@ -238,9 +238,9 @@ def _knee(
         return _best(front, axes[0], metrics[0])
     leads = [_ratio(costs[ends[0], column], costs[ends[1], column]) for column in (0, 1)]
     won, lost = (0, 1) if leads[0] >= leads[1] else (1, 0)
-    gains, loses = (f"{nouns[column]} ({_percent(leads[column])})" for column in (won, lost))
+    gains, loses = (f"{nouns[column]} {_by(leads[column])}" for column in (won, lost))
     best, other = front[ends[won]], front[ends[lost]]
-    return best, f"against #{other.number} it gains more in {gains} than it loses in {loses}"
+    return best, f"against #{other.number} it is better in {gains}, and worse in {loses}"
 
 
 def _other_column(metrics: Sequence[Metric]) -> int:
@@ -277,8 +277,9 @@ def _ratio(one: float, other: float) -> float:
     return large / small
 
 
-def _percent(ratio: float) -> str:
-    return "from nothing" if math.isinf(ratio) else difference(ratio - 1)
+def _by(ratio: float) -> str:
+    # Gains and losses as factors: percents of a loss and of a gain cannot be compared.
+    return "beyond any factor" if math.isinf(ratio) else f"by a factor of {significant(ratio)}"
 
 
 # Choices ----------------------------------------------------------------------------------------

@@ -99,8 +99,8 @@ class BestFirst(Strategy):
 
     @property
     def exhausted(self) -> bool:
-        """Whether no outcome can enter the front any more."""
-        return not (self._state <= _State.PENDING).any()
+        """Whether no outcome can enter the front any more, and the reasons of others are told."""
+        return not self._rejections and not (self._state <= _State.PENDING).any()
 
     def ask(self, count: int, *, hurried: bool = False) -> Batch:
         """Returns the outcomes to evaluate and to bound next; at most `count` of each.

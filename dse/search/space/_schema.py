@@ -160,7 +160,7 @@ class SpaceDocument(Document):
         kind = str(known) if known else _kind_of(info.data.get("workload"), given, folder)
         parameters = workload_kind(kind).parameters
         if not isinstance(value, dict):
-            return parameters.model_validate(value)
+            return parameters.model_validate(value, context=info.context)
         misplaced = [(name, home) for name in value if (home := _home_of(name, kind)) is not None]
         if misplaced:
             raise ValidationError.from_exception_data(
@@ -170,7 +170,7 @@ class SpaceDocument(Document):
                     for name, home in misplaced
                 ],
             )
-        return parameters.model_validate(value)
+        return parameters.model_validate(value, context=info.context)
 
     @field_validator("objectives")
     @classmethod

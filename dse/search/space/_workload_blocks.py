@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dse.config import MAX_COUNT, Count, Examples, StrictModel, WholeNumber, from_folder
+from dse.config import MAX_COUNT, Count, Examples, StrictModel, WholeNumber, from_folder, known_to
 from dse.machine.platforms import list_platforms
-from dse.model import list_models
+from dse.model import find_model, list_models
 from dse.workload import SAMPLE_FIGURES, Metric, Name
 
 
@@ -73,7 +73,7 @@ class ModelWorkloadBlock(StrictModel):
         model: Name of the model, or its file from the folder of this one.
     """
 
-    model: Annotated[Name, Examples(list_models)]
+    model: Annotated[Name, Examples(list_models), known_to(find_model)]
 
     def missing_for(self, metric: Metric) -> str:
         """Returns the field without which a metric is not known; a model has them all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 import gzip
 import io
 from pathlib import Path, PurePosixPath
@@ -75,7 +76,10 @@ def _in_folder(folder: Path, leave_out: tuple[str, ...]) -> list[Path]:
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"{folder}: cannot be read: {error}") from error
     if not found:
-        raise ConfigError(f"{folder}: no traces in this folder (files {', '.join(_ENDINGS)})")
+        problem = f"{folder}: no traces in this folder (files {', '.join(_ENDINGS)})"
+        if inner := _with_traces(folder):
+            problem += f"; there are some in {inner}: pass that folder"
+        raise ConfigError(problem)
     if len(found) > _MAX_FILES:
         raise ConfigError(f"{folder}: {len(found)} traces, more than the limit of {_MAX_FILES}")
     if outside:
@@ -84,6 +88,15 @@ def _in_folder(folder: Path, leave_out: tuple[str, ...]) -> list[Path]:
             "file, pass it directly"
         )
     return found
+
+
+def _with_traces(folder: Path) -> Path | None:
+    """Returns the first folder with traces in it inside a folder; archives often make one."""
+    with suppress(OSError):
+        for inner in sorted(item for item in folder.iterdir() if item.is_dir()):
+            if any(item.name.endswith(_ENDINGS) for item in inner.iterdir()):
+                return inner
+    return None
 
 
 def _of_file(

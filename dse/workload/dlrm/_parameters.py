@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from dse.config import Examples, Number, OneOrMany, StrictModel
+from dse.config import Examples, Number, OneOrMany, StrictModel, known_to
 from dse.errors import ConfigError
 from dse.model import DataType, Optimizer
 from dse.sharding import ComputeKernel, KernelName, ShardingType
@@ -32,6 +32,7 @@ from dse.workload._parameters import (
     RankCounts,
     Switches,
 )
+from dse.workload._programs import find_program
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._programs import DLRM_PROGRAMS
 from dse.workload.dlrm.program._wire import WireFormat, WireFormats
@@ -186,7 +187,17 @@ TypeSets = Annotated[
     ),
 ]
 Programs = Annotated[
-    list[Annotated[Name, Examples(lambda: DLRM_PROGRAMS)]], Field(min_length=1), OneOrMany()
+    list[
+        Annotated[
+            Name,
+            Examples(lambda: DLRM_PROGRAMS),
+            known_to(
+                lambda name: find_program(DLRM_PROGRAMS, name, trains="recommendation model")
+            ),
+        ]
+    ],
+    Field(min_length=1),
+    OneOrMany(),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.workload._parameters import SAME_PLATFORM
 from dse.workload.recorded._changes import (
     changes_document,
     machine_changes,
@@ -9,7 +10,6 @@ from dse.workload.recorded._changes import (
 )
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import (
-    SAME_PLATFORM,
     RecordedParameters,
     is_step_file,
 )

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from dse.config import parse_plain
 from dse.errors import ConfigError
 from dse.trace.whatif import optimization_options, parse_optimization, read_optimization
-from dse.workload._parameters import named
+from dse.workload._parameters import SAME_PLATFORM, named
 from dse.workload.recorded._parameters import (
     NO_OPTIMIZATION,
     OPTIMIZATION_SEPARATOR,
-    SAME_PLATFORM,
     is_step_file,
 )
 

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from dse.config import Examples, Number, OneOrMany
 from dse.errors import ConfigError
 from dse.workload._parameters import (
+    SAME_PLATFORM,
     LinkNames,
     Name,
     NetworkNames,
@@ -24,9 +25,6 @@ OPTIMIZATION_SEPARATOR = " + "
 
 #: Value of the outer parameter for the empty set.
 NO_OPTIMIZATION = "none"
-
-#: Value of `platform` for the machine that the trace was captured on.
-SAME_PLATFORM = "same"
 
 _STEP_FILES = (".yaml", ".yml")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
-from dse.workload._parameters import named
+from dse.workload._parameters import SAME_PLATFORM, named
 from dse.workload._workload import Workload
 from dse.workload.recorded._changes import (
     change_title,
@@ -15,7 +15,7 @@ from dse.workload.recorded._changes import (
     read_changes_of,
 )
 from dse.workload.recorded._job import RecordedJob
-from dse.workload.recorded._parameters import SAME_PLATFORM, RecordedParameters
+from dse.workload.recorded._parameters import RecordedParameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse.config import MAX_COUNT, Examples, OneOrMany, WholeNumber
+from dse.config import MAX_COUNT, Examples, OneOrMany, WholeNumber, known_to
 from dse.workload._parameters import (
     DEFAULT,
     Counts,
@@ -20,6 +20,7 @@ from dse.workload._parameters import (
     RankCounts,
     Switches,
 )
+from dse.workload._programs import find_program
 from dse.workload.transformer._types import RecomputeModule
 from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS
 
@@ -79,7 +80,15 @@ ExpertDispatches = Annotated[
     OneOrMany(),
 ]
 Programs = Annotated[
-    list[Annotated[Name, Examples(lambda: TRANSFORMER_PROGRAMS)]], Field(min_length=1), OneOrMany()
+    list[
+        Annotated[
+            Name,
+            Examples(lambda: TRANSFORMER_PROGRAMS),
+            known_to(lambda name: find_program(TRANSFORMER_PROGRAMS, name, trains="transformer")),
+        ]
+    ],
+    Field(min_length=1),
+    OneOrMany(),
 ]
 
 

@@ -323,6 +323,19 @@ def test_a_launch_mode_overrides_the_program(plan):
     assert eager > captured
 
 
+def test_the_memory_of_all_stages_is_one_table_on_a_narrow_terminal():
+    words = "predict gpt_22b --platform a100_sxm_80 --world-size 8 --global-batch-size 8"
+    words += " --tensor 4 --pipeline 2 --program megatron"
+    done = CliRunner().invoke(app, words.split(), env={"COLUMNS": "80"})
+    lines = done.output.splitlines()
+    first = lines.index("memory of a rank, in GiB")
+    last = next(at for at in range(first, len(lines)) if lines[at].startswith("usable"))
+    rows = [line.split() for line in lines[last - 2 : last]]
+    assert [row[0] for row in rows] == ["0", "1"]
+    for _, *parts, total in rows:
+        assert sum(map(float, parts)) == pytest.approx(float(total), abs=0.04)
+
+
 def test_two_training_programs_side_by_side(plan):
     found = answer("--plan", plan, "--program", "ideal", "--versus", "software_profile=torchrec")
     versus = found["versus"]

@@ -116,6 +116,7 @@ def test_host_memory_lets_it_fit():
         (("--pin", "*=0", "--allow", "*=row_wise"), "contradicts only row_wise"),
         (("--constraints", "none.yaml"), "none.yaml: no such file"),
         (("--time-limit", "-1"), "time limit"),
+        (("--out", "/dev/null"), "/dev/null: this is a device"),
     ],
 )
 def test_bad_input(options, words):

@@ -103,6 +103,7 @@ def test_too_few_rounds_are_no_success(study, invoke):
     # The medians agree with the predictions, but have no intervals.
     assert kept.agreement.success
     assert not kept.decided
+    assert "within 10 % of the fastest undecided" in " ".join(done.output.split())
     assert all(len(one.samples_s) == 5 for one in kept.candidates)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import re
 
 import numpy as np
 import pytest
@@ -61,12 +62,16 @@ def test_other_limits_leave_the_knee():
 
 
 @pytest.mark.parametrize(
-    ("fast", "slow", "taken"),
-    [((1.16e6, 1.71), (1e6, 1.0), 1), ((2e6, 1.1), (1e6, 1.0), 0)],
+    ("fast", "slow", "taken", "factors"),
+    [
+        ((1.16e6, 1.71), (1e6, 1.0), 1, ["1.71", "1.16"]),
+        ((2e6, 1.1), (1e6, 1.0), 0, ["2.00", "1.10"]),
+    ],
 )
-def test_of_two_the_larger_ratio_decides(fast, slow, taken):
+def test_of_two_the_larger_ratio_decides(fast, slow, taken, factors):
     decision = decide(study_of_trials(trial(0, *fast), trial(1, *slow)))
     assert decision.take.number == taken
+    assert re.findall(r"[\d.]+\d", decision.rule.partition(" it ")[2]) == factors
     assert (decision.fastest.number, decision.cheapest.number) == (0, 1)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import RunOptions, load_study, read_inputs, run
+from dse.search import RunOptions, conclude, load_study, read_inputs, run
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search.analyse._hypervolume import hypervolume
@@ -340,3 +340,24 @@ def test_a_limit_on_the_wrong_side_of_a_bound_proves_nothing(tmp_path):
     assert bound.prediction.iteration_time_s < 1e-2
     assert bound.status is TrialStatus.FEASIBLE
     assert not math.isinf(bound.values[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("  network: slo", "no network called `slo`"),
+        ("  global_batch_size: 60", "60 does not divide over 8 ranks"),
+    ],
+)
+def test_a_space_in_which_nothing_is_possible_says_why(tmp_path, line, reason):
+    file = tmp_path / "space.yaml"
+    batch = "" if "batch" in line else "  global_batch_size: 64\n"
+    file.write_text(
+        "schema_version: 1\nname: none\nworkload: {model: dlrm_tiny}\nparameters:\n"
+        f"  platform: [h100_sxm, a100_sxm_80]\n  world_size: 8\n{batch}{line}\n"
+        "objectives: [{metric: throughput_samples_per_s, direction: maximize}]\n"
+    )
+    for resume in (False, True):
+        study = run(file, RunOptions(out=tmp_path / "out", executor="serial", resume=resume))
+        assert {record.status for record in study.result.records} == {TrialStatus.REJECTED}
+        assert reason in conclude(study.result)

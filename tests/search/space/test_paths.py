@@ -88,3 +88,18 @@ def test_the_machine_of_a_trace_counts_from_there_too(folder):
     mine = str(folder / "machines/mine.yaml")
     assert (space.workload.path, space.workload.platform) == (folder / "rank0.json", mine)
     assert space.choices("platform") == ("same", mine)
+
+
+def test_names_that_there_are_not_are_reported_together_with_their_places(tmp_path):
+    text = SPACE.replace("platform:\n    - machines/mine.yaml\n", "platform:\n    - h100_sxn\n")
+    text = text.replace("    - {from: machines/mine.yaml, name: cheap, price: 1 USD/GPU/h}\n", "")
+    file = tmp_path / "space.yaml"
+    file.write_text(text.replace("[4096]\n", "[0]\n  program: torchrek\n"))
+    with pytest.raises(ConfigError) as caught:
+        load_space(file)
+    assert {(one.line, one.column): one.field for one in caught.value.diagnostics} == {
+        (3, 19): "workload.model",
+        (6, 7): "parameters.platform[0]",
+        (8, 23): "parameters.global_batch_size[0]",
+        (9, 12): "parameters.program",
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 
 import pytest
@@ -137,6 +138,10 @@ def test_missing_paths(tmp_path):
     fails(tmp_path / "none.json", "no such file")
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "no traces in this folder")
+    inner = tmp_path / "empty" / "inner"
+    inner.mkdir()
+    (inner / "rank0.json").write_text("{}")
+    fails(tmp_path / "empty", f"no traces in this folder.* {re.escape(str(inner))}")
 
 
 def many(*odd, count=100):

@@ -11,7 +11,7 @@ import pytest
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import load_model
-from dse.workload import LaunchMode, predict_job
+from dse.workload import IDEAL, LaunchMode, predict_job
 from dse.workload.transformer import (
     NANOTRON,
     TRANSFORMER_PROGRAMS,
@@ -51,6 +51,17 @@ def time_of(problem):
 def test_fitted_values_are_those_of_the_runtime(program):
     for fitted in program.fitted:
         assert getattr(program.software, fitted.name) == fitted.value
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+@pytest.mark.parametrize("program", TRANSFORMER_PROGRAMS.values(), ids=lambda found: found.name)
+def test_no_program_is_faster_than_the_ideal_one(program, tensor):
+    def time(software, batch):
+        return time_of(step(software, batch=batch, data=8 // tensor, tensor=tensor))
+
+    # Bound by launches, and by kernels.
+    for batch in (8, 2**12):
+        assert time(TRANSFORMER_PROGRAMS[IDEAL].software, batch) <= time(program.software, batch)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from dse.report.console import (
     span,
     texts,
 )
+from dse.report.terminal._prediction import fit_text
 from dse.search.recommend import (
     SURE,
     Budget,
@@ -123,7 +124,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ("bound by", prediction.bound_text),
         ("reaches it", _chance(found, solved)),
         *([("plan", plan)] if (plan := _plan(solved)) else []),
-        ("memory", f"{memory} a device"),
+        ("memory", f"{memory} a device{fit_text(prediction)}"),
     ]
 
 
@@ -200,9 +201,9 @@ def _print_rows(
     samples = samples_of(found.goal)
     counts = rows[0][0].prediction.counts
     unit = _rate(found, 1.0).rpartition(" ")[2]
-    titles = [unit, "USD/h", f"USD per billion {counts}", "probability"]
-    if samples is not None:
-        titles += ["job takes", "job costs"]
+    # The cost of the job says what the cost of a billion would.
+    costs = [f"USD per billion {counts}"] if samples is None else ["job takes", "job costs"]
+    titles = [unit, "USD/h", *costs, "probability"]
     title = "others: the best on each platform"
     if found.is_bound:
         title += f" ({BOUND_LABEL})"
@@ -217,13 +218,14 @@ def _print_rows(
         row = [
             _rate(found, solved.throughput_per_s).rpartition(" ")[0],
             f"{price:,.2f}",
-            UNKNOWN if cost is None else usd(cost),
-            probability(solved.probability(found.goal)),
         ]
-        if samples is not None:
+        if samples is None:
+            row.append(UNKNOWN if cost is None else usd(cost))
+        else:
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
             row.append(format_duration(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
+        row.append(probability(solved.probability(found.goal)))
         table.add(*row, "; ".join(filter(None, (name, solved.prediction.rented, *words))))
     table.print(console)
 

@@ -86,10 +86,9 @@ def _print_decision(decision: Decision, console: Console) -> None:
         )
         details = "; ".join(filter(None, parts))
         rows.append((entry.role, f"#{entry.choice.number}{also}: {entry.setting}\n{details}"))
-    facts(console, rows)
     gap = decision.take.plan_gap
     plan = f"; its plan is {gap_text(gap)}" if gap is not None else ""
-    line(console, f"why: {decision.rule}{plan}")
+    facts(console, [*rows, ("why", f"{decision.rule}{plan}")])
 
 
 def _print_front(study: StudyResult, console: Console) -> None:

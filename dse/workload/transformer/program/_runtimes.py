@@ -23,8 +23,10 @@ ROUTER_KERNELS = 50.0
 _FRAGMENTED = 0.02
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
-#: updates weight and two moments (24) and writes the weight in its precision (2).
+#: updates weight and two moments (24) and writes the weight in its precision (2). The framework is
+#: called once a kernel.
 IDEAL_RUNTIME = TransformerRuntime(
+    framework_calls_per_op=1.0,
     rotary=RotaryKernels.NONE,
     gradient_bytes=2,
     optimizer_traffic_bytes=28.0,
