@@ -16,8 +16,8 @@ Usage:
 
 The first form prints one table: models of kernels and collectives by device, and of networks
 between nodes, beside simpler ones.
-It needs the tables of measurements named in docs/accuracy.md (by default in `../shared/data`, or
-the folder that DSE_MEASUREMENTS names) and the session of one CPU that lies beside this script.
+It needs the tables of measurements named in docs/accuracy.md (in the folder that
+DSE_MEASUREMENTS names, or `--data`) and the session of one CPU that lies beside this script.
 `--shipped` lists the models that ship fitted, too, with the errors that their files carry, and
 `--write` does all that the page shows and writes it with its pictures. The second form predicts
 whole training steps of recommendation models that others published (`published/*.csv` in the
@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
@@ -56,6 +55,7 @@ from embedding_fits import compare_embedding
 from end_to_end_cases import EndToEndCase, end_to_end_cases
 from end_to_end_figures import end_to_end_document, family_figures, file_figures, judged
 from end_to_end_page import end_to_end_section, write_pictures
+from folders import DATA, ROOT
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
 from pipeline_cases import compare_pipelines
@@ -75,9 +75,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from train_only_cases import TrainOnlyCase
-
-ROOT = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
 #: What `--steps` without a file means.
 ALL = Path("*")

@@ -5,8 +5,8 @@ Usage: python benchmarks/comparison.py [--data DIR] [--write docs/comparison.md]
 Plans are those of `benchmarks/sharding.py`, which runs TorchRec's planner; its figures are in
 `benchmarks/measurements/sharding_methods.json`. Steps are predicted here, on the rows that the
 other tools were validated on: two tables of `benchmarks/measurements`, and published ones of the
-data folder (`../shared/data` by default), without which their rows are left out. Figures of other
-tools are their own, with their source.
+folder that DSE_MEASUREMENTS or `--data` names, without which their rows are left out. Figures of
+other tools are their own, with their source.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 import statistics
 from typing import TYPE_CHECKING
 
-from accuracy import DATA, ROOT, published, shipped_rows
+from accuracy import published, shipped_rows
 from end_to_end_figures import OURS, file_figures
+from folders import DATA, ROOT
 from sharding import read_rows
 from sharding_page import TORCHREC, planning_time, ratios, shared
 from step_figures import all_figures, read_all

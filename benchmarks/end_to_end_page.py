@@ -77,7 +77,7 @@ def end_to_end_section(cases: Sequence[EndToEndCase]) -> str:
     """
     families = family_figures(cases)
     parts = [_HEAD.format(count=len(cases)), _figures_table([*families, *file_figures(cases)])]
-    parts.append("\n| mark | reached | |\n|---|---:|---|\n")
+    parts.append("\n| target | reached | |\n|---|---:|---|\n")
     for mark in judged(families):
         name, _, rest = str(mark).partition(": ")
         parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")

@@ -26,7 +26,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from accuracy import DATA, ROOT, published
+from accuracy import published
+from folders import DATA, ROOT
 import numpy as np
 from step_errors import (
     KINDS,

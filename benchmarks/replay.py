@@ -21,6 +21,8 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+from folders import DATA
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from replay_jobs import JOBS
@@ -163,9 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rounds", type=int, default=4)
-    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("DSE_MEASUREMENTS", shared)) / "traces"
-    parser.add_argument("--traces", type=Path, default=folder)
+    parser.add_argument("--traces", type=Path, default=DATA / "traces")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     marks: list[Mark] = []

@@ -109,7 +109,7 @@ def step_section(report: StepReport) -> str:
     if not report.steps:
         return ""
     parts = ["\n", TITLE, _HEAD.format(rows=len(report.steps)), _times(report.figures)]
-    parts += [_PLANS, _plans(report.figures), "\n| mark | reached | |\n|---|---:|---|\n"]
+    parts += [_PLANS, _plans(report.figures), "\n| target | reached | |\n|---|---:|---|\n"]
     for mark in report.marks:
         name, _, rest = str(mark).partition(": ")
         parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")

@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 
+from folders import DATA, ROOT
 import numpy as np
 from synthetic_trace import write_synthetic
 
@@ -48,8 +49,7 @@ from dse.trace import (
 )
 from dse.trace.read._files import documents
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 SYNTHETIC = "synthetic.json"
 

@@ -122,7 +122,7 @@ def train_only_section(cases: Sequence[TrainOnlyCase]) -> str:
             f"| {row.group} | {row.cases} | {errors} | {row.bias:+.2f} | {100 * row.inside:.0f} % "
             f"| {100 * row.evaluation_median:.0f} % | {row.evaluation_bias:+.2f} |\n"
         )
-    lines.append("\n| mark | reached | |\n|---|---:|---|\n")
+    lines.append("\n| target | reached | |\n|---|---:|---|\n")
     for mark in train_only_marks(cases):
         reached = "–" if math.isnan(mark.reached) else f"{100 * mark.reached:.1f} %"
         met = "met" if mark.met else "**missed**"

@@ -9,19 +9,17 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import os
-from pathlib import Path
 import sys
 
 import pytest
 
+from benchmarks.folders import DATA
 from dse.calibration.measurements import ColumnOptions, read_gemm
 from dse.machine.fits import held_out_errors
 from dse.machine.platforms import builtin_calibrations, load_platform
 from tests.conftest import ROOT
 
 ACCEPTED = json.loads((ROOT / "tests/data/accuracy.json").read_text())
-MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
 #: What a figure may be worse by.
 _SLACK = 1.1
@@ -70,7 +68,7 @@ def collective_models(device_models, monkeypatch):
 def test_networks_are_fitted_as_well_as_accepted(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     network_models = importlib.import_module("network_models")
-    rows = list(network_models.network_rows(ROOT / "benchmarks/measurements", MEASUREMENTS))
+    rows = list(network_models.network_rows(ROOT / "benchmarks/measurements", DATA))
     for name in ("network_models", "device_models"):
         sys.modules.pop(name, None)
     assert rows
@@ -95,10 +93,10 @@ def test_the_measured_cpu_is_fitted_as_well_as_accepted(device_models):
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
 def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
-    if not (MEASUREMENTS / "gemm").is_dir():
-        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+    if not (DATA / "gemm").is_dir():
+        pytest.skip(f"no measurements in {DATA}; DSE_MEASUREMENTS names their folder")
     monkeypatch.setattr(device_models, "DEVICES", {device: device_models.DEVICES[device]})
-    rows = device_models.device_rows(MEASUREMENTS)
+    rows = device_models.device_rows(DATA)
     # Each row is a fit of 8 s: one device has the second split as well.
     for row in rows if device == "h100_sxm" else itertools.islice(rows, 1):
         if row.model == "dse":
@@ -109,9 +107,9 @@ def test_fits_are_as_good_as_accepted(device, device_models, monkeypatch):
 
 @pytest.mark.slow
 def test_collectives_are_fitted_as_well_as_accepted(collective_models):
-    if not (MEASUREMENTS / "nccl/by_bytes.parquet").is_file():
-        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
-    for row in collective_models.collective_model_rows(MEASUREMENTS):
+    if not (DATA / "nccl/by_bytes.parquet").is_file():
+        pytest.skip(f"no measurements in {DATA}; DSE_MEASUREMENTS names their folder")
+    for row in collective_models.collective_model_rows(DATA):
         if row.model == "dse":
             before = accepted(row.device, row.what, "dse")
             assert row.gmae <= _SLACK * before["gmae"], row
@@ -120,14 +118,14 @@ def test_collectives_are_fitted_as_well_as_accepted(collective_models):
 
 @pytest.mark.slow
 def test_systems_that_are_left_out_are_met_by_the_nearest_other(collective_models):
-    if not (MEASUREMENTS / "nccl/by_bytes.parquet").is_file():
-        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
-    rows = list(collective_models.transfer_rows(MEASUREMENTS))
+    if not (DATA / "nccl/by_bytes.parquet").is_file():
+        pytest.skip(f"no measurements in {DATA}; DSE_MEASUREMENTS names their folder")
+    rows = list(collective_models.transfer_rows(DATA))
     assert {row.system for row in rows} == set(collective_models.SYSTEMS)
     for row in rows:
         assert row.mape <= 0.15, row
         assert row.inside_90 >= 0.85, row
-    for row in collective_models.transfer_rows(MEASUREMENTS, same_generation=False):
+    for row in collective_models.transfer_rows(DATA, same_generation=False):
         assert row.mape <= 0.19, row
         assert row.inside_90 >= 0.85, row
 
@@ -136,9 +134,9 @@ def test_systems_that_are_left_out_are_met_by_the_nearest_other(collective_model
 @pytest.mark.parametrize("name", ["a100_sxm_80", "h100_sxm", "h200_sxm"])
 def test_shipped_gemm_models_meet_the_table_they_were_fitted_on(name):
     """The curves themselves, not the figures that their files carry."""
-    table = MEASUREMENTS / "gemm" / f"{name.removesuffix('_80')}.parquet"
+    table = DATA / "gemm" / f"{name.removesuffix('_80')}.parquet"
     if not table.is_file():
-        pytest.skip(f"no measurements in {MEASUREMENTS}; DSE_MEASUREMENTS names their folder")
+        pytest.skip(f"no measurements in {DATA}; DSE_MEASUREMENTS names their folder")
     samples = read_gemm(table, ColumnOptions(filters={"gemm_dtype": "bfloat16"}))
     predicted_s = load_platform(name).kernel_time(
         "gemm", m=samples.m, n=samples.n, k=samples.k, precision="bf16"

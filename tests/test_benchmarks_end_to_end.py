@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
-from pathlib import Path
 import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 
+from benchmarks.folders import DATA
 from tests.conftest import ROOT
 
-PUBLISHED = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "published"
+PUBLISHED = DATA / "published"
 
 MODULES = (
     "accuracy",

@@ -6,19 +6,16 @@ import csv
 from dataclasses import replace
 import importlib
 import math
-import os
-from pathlib import Path
 import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 
+from benchmarks.folders import DATA
 from dse.errors import DseError
 from tests.conftest import ROOT
 
-STEPS = (
-    Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "published/steps"
-)
+STEPS = DATA / "published/steps"
 
 HEAD = (
     "source,case,model,layers,hidden,heads,kv_heads,ffn_hidden,gated_ffn,vocab,tied,seq,platform,"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-from pathlib import Path
 import sys
 
 import pytest
 
+from benchmarks.folders import DATA
 from dse.errors import DseError
 from dse.workload.dlrm import TrainPipeline
 from tests.conftest import ROOT
 
 pytest.importorskip("pandas")
 
-MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
-RUNS = MEASUREMENTS / "published/torchrec_pipeline_bench.csv"
+RUNS = DATA / "published/torchrec_pipeline_bench.csv"
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 import json
 import math
-import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 import yaml
 
+from benchmarks.folders import DATA
 from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import load_platform
@@ -29,7 +28,6 @@ from dse.search import (
 from dse.search.space import SamplerName
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, parse_optimization, read_changes
-from tests.conftest import ROOT
 from tests.search.traces import CAPTURED_S, HALVED_S, write_job
 
 
@@ -370,7 +368,7 @@ def test_the_terminal_names_changes(space, tmp_path):
 
 # --- a published trace --------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 REAL_SPACE = f"""\
 schema_version: 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-import os
-from pathlib import Path
 
 import pytest
 
+from benchmarks.folders import DATA
 from dse.trace import link, match_collectives, read_kineto, trace_graph
-from tests.conftest import ROOT
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 needs_published_traces = pytest.mark.skipif(
     not FOLDER.is_dir(),

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-import os
-from pathlib import Path
 
 import pytest
 
+from benchmarks.folders import DATA
 from dse.calibration.measurements import ColumnOptions, read_collective, read_gemm
-from tests.conftest import ROOT
-
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
 pytestmark = pytest.mark.skipif(
-    not (FOLDER / "gemm").is_dir() or not (FOLDER / "nccl").is_dir(),
-    reason=f"no published measurements in {FOLDER}; name their folder in DSE_MEASUREMENTS",
+    not (DATA / "gemm").is_dir() or not (DATA / "nccl").is_dir(),
+    reason=f"no published measurements in {DATA}; name their folder in DSE_MEASUREMENTS",
 )
 
 
@@ -28,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     ],
 )
 def test_gemm_tables(name, counts, seconds):
-    path = FOLDER / "gemm" / f"{name}.parquet"
+    path = DATA / "gemm" / f"{name}.parquet"
     samples = read_gemm(path)
     assert Counter(samples.precision.tolist()) == counts
     assert samples.time_s[0] == pytest.approx(seconds, rel=1e-4)
@@ -45,7 +41,7 @@ def test_gemm_tables(name, counts, seconds):
     [("a100_sxm_8", 8.98e-6), ("h100_sxm_8", 5.31e-6), ("h200_sxm_8", 5.36e-6)],
 )
 def test_collective_tables(name, seconds):
-    samples = read_collective(FOLDER / "nccl" / f"{name}.parquet")
+    samples = read_collective(DATA / "nccl" / f"{name}.parquet")
     assert Counter(samples.op.tolist()) == dict.fromkeys(
         ("all_gather", "all_reduce", "reduce_scatter", "all_to_all"), 126
     )

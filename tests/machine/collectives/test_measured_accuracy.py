@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.folders import DATA
 from dse.machine.collectives import collective_time_s
 from dse.machine.fits import CollectiveCalibration, HeldOut, Provenance, fit_size_curve
 from dse.machine.platforms import load_platform
-from tests.conftest import ROOT
-
-MEASUREMENTS = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data"))
 
 #: Names in the tables, by ours.
 OPS = {
@@ -27,8 +23,8 @@ VALUE_BYTES = {"half": 2, "int8": 1}
 PLATFORMS = {"a100": "a100_sxm_80", "h100": "h100_sxm", "h200": "h200_sxm"}
 
 pytestmark = pytest.mark.skipif(
-    not (MEASUREMENTS / "nccl").is_dir(),
-    reason=f"no measurements in {MEASUREMENTS / 'nccl'}; set DSE_MEASUREMENTS to their folder",
+    not (DATA / "nccl").is_dir(),
+    reason=f"no measurements in {DATA / 'nccl'}; set DSE_MEASUREMENTS to their folder",
 )
 
 
@@ -36,7 +32,7 @@ def load(device: str) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
     """Message bytes and seconds by operation and number of devices."""
     import pandas as pd
 
-    table = pd.read_parquet(MEASUREMENTS / "nccl" / f"{device}_sxm_8.parquet")
+    table = pd.read_parquet(DATA / "nccl" / f"{device}_sxm_8.parquet")
     # Sizes are in elements, latencies in milliseconds.
     nbytes = table.message_size * table.nccl_dtype.map(VALUE_BYTES)
     measured = {}

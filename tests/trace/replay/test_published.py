@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
+from benchmarks.folders import DATA
 from dse.trace import read_execution_trace
 from dse.trace.replay import ReplayOptions, replay
 from dse.trace.replay.plan import OperatorFinder, Planner
 from dse.trace.replay.read import UnitSelector
-from tests.conftest import ROOT
 
 torch = pytest.importorskip("torch")
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(),

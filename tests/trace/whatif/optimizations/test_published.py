@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
+from benchmarks.folders import DATA
 from dse.errors import ConfigError
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step
 from dse.trace.whatif.optimizations import OPTIMIZATIONS
-from tests.conftest import ROOT
 from tests.trace.whatif.helpers import apply
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 pytestmark = [
     pytest.mark.slow,

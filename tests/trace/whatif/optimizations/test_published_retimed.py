@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
+from benchmarks.folders import DATA
 from dse.trace import COMPUTING, TaskRole, read_kineto
 from dse.trace.whatif import Selector, captured_step, parse_optimization
 from dse.trace.whatif.retime._lookups import lookups_of
-from tests.conftest import ROOT
 
-FOLDER = Path(os.environ.get("DSE_MEASUREMENTS", ROOT.parent / "shared" / "data")) / "traces"
+FOLDER = DATA / "traces"
 
 pytestmark = [
     pytest.mark.slow,
