@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import yaml
 
 from dse.cli._app import app
-from dse.errors import ConfigError, UnknownNameError
+from dse.errors import ConfigError
 from dse.report import build_view, render_report
 from dse.search import (
     RunOptions,
@@ -213,5 +213,7 @@ def test_the_model_decides_where_parameters_are_those_of_several_kinds(space):
 
 def test_an_unknown_training_program(space):
     space.write_text(SPACE.replace("  pipeline: [1, 2]", "  pipeline: 1\n  software: megatrom"))
-    with pytest.raises(UnknownNameError, match="megatron"):
+    with pytest.raises(ConfigError, match="megatron") as raised:
         read_inputs(space)
+    (problem,) = raised.value.diagnostics
+    assert (problem.line, problem.field) == (11, "parameters.software")
