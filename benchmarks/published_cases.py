@@ -66,6 +66,8 @@ PLATFORM_PATTERNS = (
     (r"b300", "b300_sxm"),
     (r"b200", "b200_sxm"),
     (r"l40s", "l40s_pcie"),
+    (r"l40", "l40_pcie"),
+    (r"a40", "a40_pcie"),
     (r"mi300x", "mi300x"),
     (r"titanxp", "titan_xp"),
     (r"p100", "p100_pcie"),

@@ -22,6 +22,8 @@ DEVICES = {
     "NVIDIA A100-PCIE-40GB": "a100_pcie",
     "NVIDIA A100 80GB PCIe": "a100_pcie",
     "NVIDIA L40S": "l40s_pcie",
+    "NVIDIA L40": "l40_pcie",
+    "NVIDIA A40": "a40_pcie",
     "Tesla V100-SXM2-32GB": "v100_dgx1",
     "Tesla V100-SXM3-32GB": "v100_dgx2",
     "Tesla P100-PCIE-16GB": "p100_pcie",
