@@ -42,13 +42,15 @@ def activity(timeline: Timeline, mine: NDArray[np.int64], late: NDArray[np.bool_
     """
     kind = timeline.graph.kind[mine]
     start, end, ready = timeline.start_s[mine], timeline.end_s[mine], timeline.ready_s[mine]
-    device = (kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY)
-    transfer = kind == TaskKind.COLLECTIVE
+    compute, transfer, copy = (
+        kind == wanted for wanted in (TaskKind.COMPUTE, TaskKind.COLLECTIVE, TaskKind.COPY)
+    )
     host = late[mine]
     layers = (
         (start[host], end[host]),
-        (start[device], end[device]),
+        (start[compute], end[compute]),
         (start[transfer], end[transfer]),
+        (start[copy], end[copy]),
         (ready[transfer], start[transfer]),
     )
     covered = [0.0]
@@ -57,9 +59,9 @@ def activity(timeline: Timeline, mine: NDArray[np.int64], late: NDArray[np.bool_
             np.concatenate([layer[side] for layer in layers[:count]]) for side in (0, 1)
         )
         covered.append(covered_s(starts, ends))
-    host_s, compute_s, transfer_s, waiting_s = (float(part) for part in np.diff(covered))
+    host_s, compute_s, transfer_s, copy_s, waiting_s = (float(part) for part in np.diff(covered))
     return Activity(
-        compute_s=compute_s,
+        compute_s=compute_s + copy_s,
         transfer_s=transfer_s,
         waiting_s=waiting_s,
         host_s=host_s,

@@ -90,12 +90,12 @@ class RankExplanation:
 
     The first five parts add up to the iteration. At each instant the first of these that holds
     takes the time: the rank waits for its host (see :class:`dse.simulate.RankBreakdown`); a kernel
-    or copy runs; a collective transfers; a collective waits for other ranks; nothing.
+    runs; a collective transfers; a copy runs; a collective waits for other ranks; nothing.
 
     Attributes:
         rank: The rank.
-        compute_s: Kernels and copies that the host does not hide.
-        transfer_s: Collectives that transfer while nothing computes.
+        compute_s: Kernels, and copies beside which nothing else runs, that the host does not hide.
+        transfer_s: Collectives that transfer while no kernel runs.
         waiting_s: Collectives that wait for other ranks while nothing computes or transfers.
         host_s: Time in which the rank waits for its host.
         idle_s: The rest.

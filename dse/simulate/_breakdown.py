@@ -138,24 +138,28 @@ def _split(
     makespan_s: float,
 ) -> tuple[RankBreakdown, ...]:
     """Splits the makespan of each column; shapes `(tasks,)` and `(tasks, columns)`."""
-    device = (kind == TaskKind.COMPUTE) | (kind == TaskKind.COPY)
-    host = kind == TaskKind.HOST
+    host, compute, copy = (
+        kind == wanted for wanted in (TaskKind.HOST, TaskKind.COMPUTE, TaskKind.COPY)
+    )
     # A task of the host that nothing waits for has no length here.
     counted_s = np.where(late | ~host[:, None], end_s, start_s)
     # What the first k kinds cover together, less what the first k − 1 cover, is the k-th share;
     # where that is nothing, rounding may leave less.
-    host_s, device_s, all_s = (
+    covered = [
         _covered_s(start_s[tasks], counted_s[tasks])
-        for tasks in (host, host | device, np.ones(len(kind), dtype=bool))
-    )
+        for tasks in (host, host | compute, ~copy, np.ones(len(kind), dtype=bool))
+    ]
+    shares_s = np.maximum(0.0, np.diff(covered, axis=0))
     return tuple(
         RankBreakdown(
-            compute_s=max(0.0, with_device_s - with_host_s),
-            exposed_communication_s=max(0.0, busy_s - with_device_s),
-            host_s=with_host_s,
+            compute_s=compute_s + copy_s,
+            exposed_communication_s=communication_s,
+            host_s=host_s,
             idle_s=max(0.0, makespan_s - busy_s),
         )
-        for with_host_s, with_device_s, busy_s in np.stack((host_s, device_s, all_s)).T.tolist()
+        for host_s, compute_s, communication_s, copy_s, busy_s in np.stack(
+            (covered[0], *shares_s, covered[-1])
+        ).T.tolist()
     )
 
 

@@ -40,15 +40,16 @@ class RankBreakdown:
     """Where one rank's iteration time goes; the four parts add up to the iteration time.
 
     At each instant the first of these that holds takes the time: the rank waits for its host →
-    host; a compute or copy task runs → compute; a collective transfers → exposed communication;
-    else idle (waiting in a collective for other ranks is idle time). A rank waits for its host
+    host; a kernel runs → compute; a collective transfers → exposed communication; a copy runs →
+    compute; else idle (waiting in a collective for other ranks is idle time). A copy, such as that
+    of the next batch, does not hide a transfer. A rank waits for its host
     where a task of the host is on the chain that leads back from the rank's last task, each time
     to what was waited for last: what runs on the device meanwhile hides behind late launches, and
     would not end the step any later if it took a little longer.
 
     Attributes:
-        compute_s: Time with a kernel or copy running that the host does not hide.
-        exposed_communication_s: Time with only a transfer running that the host does not hide.
+        compute_s: Time with a kernel, or with nothing but a copy, that the host does not hide.
+        exposed_communication_s: Time with a transfer that neither host nor kernels hide.
         host_s: Time in which the rank waits for its host.
         idle_s: The rest.
     """

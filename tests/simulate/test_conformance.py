@@ -157,6 +157,15 @@ def test_breakdown_gives_overlap_to_compute():
     assert parts(builder) == [(2.0, 3.0, 0.0, 0.0)]
 
 
+def test_a_copy_does_not_hide_a_transfer():
+    builder, compute, wire, copies = three_streams()
+    builder.add_task("compute", TaskKind.COMPUTE, compute, 2.0)
+    builder.add_collective([builder.add_task("wire", TaskKind.COLLECTIVE, wire, 5.0)])
+    # The batch after the next one; for its last second nothing else runs.
+    builder.add_task("copy", TaskKind.COPY, copies, 6.0)
+    assert parts(builder) == [(3.0, 3.0, 0.0, 0.0)]
+
+
 def test_time_that_hides_behind_late_launches_is_of_the_host():
     builder, compute, wire, host = three_streams()
     # Launches of 3 s each, kernels of 1 s, a collective of 2 s: only the last one is not hidden.

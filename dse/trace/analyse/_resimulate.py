@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 class RankResimulation:
     """One rank's step as measured and as simulated.
 
-    Each instant of the simulated step counts as the first of these that applies: a kernel, copy or
-    fill runs → compute; a collective transfers → exposed communication; else idle. Waiting for
-    other ranks in a collective is idle time.
+    Each instant of the simulated step counts as the first of these that applies: a kernel or fill
+    runs → compute; a collective transfers → exposed communication; a copy runs → compute; else
+    idle. Waiting for other ranks in a collective is idle time.
 
     Attributes:
         rank: Global rank.
         measured_s: Length of the step as measured, in seconds.
         simulated_s: Length of the step as simulated, in seconds.
-        compute_s: Time with a kernel, copy or fill running, in seconds.
-        exposed_communication_s: Time with only a collective running, in seconds; for a rank that
-            is simulated alone including its waiting for other ranks.
+        compute_s: Time with a kernel or fill running, or with nothing but a copy, in seconds.
+        exposed_communication_s: Time with a collective running that no kernel or fill hides, in
+            seconds; for a rank that is simulated alone including its waiting for other ranks.
         idle_s: The rest, in seconds.
         wait_s: Part of it in which a collective waited for other ranks and nothing else ran.
         unexplained_share: Measured waits without a cause as a fraction of the step.
@@ -60,8 +60,10 @@ def compare_with_measured(made: TraceGraph, times: Timeline) -> tuple[RankResimu
         end = float(times.end_s[list(ends)].max())
         mine = made.rank == part.rank
         busy = mine & np.isin(made.role, COMPUTING)
-        compute = _covered_s(times, busy, begin, end)
+        kernels = busy & (made.role != TaskRole.COPY)
         transfer = mine & (made.role == TaskRole.COLLECTIVE)
+        exposed = _covered_s(times, kernels | transfer, begin, end)
+        exposed -= _covered_s(times, kernels, begin, end)
         both = _covered_s(times, busy | transfer, begin, end)
         waiting = _covered_s(times, busy | transfer, begin, end, waiting=transfer)
         result.append(
@@ -69,8 +71,8 @@ def compare_with_measured(made: TraceGraph, times: Timeline) -> tuple[RankResimu
                 rank=part.rank,
                 measured_s=part.measured_s,
                 simulated_s=end - begin,
-                compute_s=compute,
-                exposed_communication_s=both - compute,
+                compute_s=both - exposed,
+                exposed_communication_s=exposed,
                 idle_s=end - begin - both,
                 wait_s=waiting - both,
                 unexplained_share=unexplained.share,

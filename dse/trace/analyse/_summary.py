@@ -128,14 +128,15 @@ def _last_step(trace: RankTrace, links: Links, waits: Mapping[int, int]) -> Step
         start = since[events].clip(step.start_ns, step.end_ns)
         return int(union_length(start, end[events])) / 1e9
 
-    compute_s = covered_s(work & ~transfer, begin)
+    kernels = work & ~transfer & ~trace.where(Category.MEMCPY)
+    exposed_s = covered_s(kernels | transfer, begin) - covered_s(kernels, begin)
     busy_s = covered_s(work, begin)
     return StepTimes(
         cut_by=step.cut_by,
         measured_s=step.measured_s,
-        compute_s=compute_s,
+        compute_s=busy_s - exposed_s,
         communication_s=covered_s(transfer, begin),
-        exposed_communication_s=busy_s - compute_s,
+        exposed_communication_s=exposed_s,
         idle_s=step.measured_s - busy_s,
         wait_s=covered_s(work, trace.start_ns) - busy_s,
     )
