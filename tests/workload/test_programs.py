@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import dse
 from dse.config import parse_document
-from dse.errors import UnknownNameError
+from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms import load_platform
 from dse.search.space import SpaceDocument
 from dse.workload import (
     BOUND_LABEL,
     IDEAL,
+    PlanEffort,
     load_workload,
     predict_job,
     program_label,
@@ -40,8 +43,6 @@ def job_of(kind, **parameters):
     job = workload.job(platform, {**chosen, **parameters})
     if kind != "dlrm":
         return job
-    from dse.workload import PlanEffort
-
     return job.planned(PlanEffort(quick=True, improvement_rounds=0))
 
 
@@ -97,6 +98,59 @@ def test_the_python_interface_uses_the_same_default(kind):
 def test_labels():
     assert program_label("torchrec") == "torchrec"
     assert BOUND_LABEL in program_label(IDEAL)
+
+
+# --- the bound -----------------------------------------------------------------------------------
+
+DLRM_JOBS = (
+    ("dlrm_criteo", "a100_sxm_80", 8, 55_296),
+    ("dlrm_criteo", "a100_sxm_80", 16, 65_536),
+    ("dlrm_small", "v100_dgx1", 8, 4096),
+    ("dlrm_default", "a100_pcie", 4, 2048),
+    ("dlrm_tiny", "l40s_pcie", 2, 1024),
+    ("dlrm_tiny", "h100_sxm", 1, 1024),
+    ("dlrm_two_tower", "b200_sxm", 8, 65_536),
+    ("dlrm_ddp", "h100_sxm", 16, 65_536),
+)
+
+TRANSFORMER_JOBS = (
+    ("gpt_1_7b", "a100_sxm_80", {"tensor_parallel": 2}),
+    ("llama3_8b", "h100_sxm", {"tensor_parallel": 4, "pipeline_parallel": 2}),
+    ("mpt_1b", "h100_sxm", {}),
+    ("qwen3_30b_a3b", "b200_sxm", {"expert_parallel": 8}),
+)
+
+
+def step_s(model, platform, plan=None, **parameters):
+    """Seconds of a step, or infinity where the program cannot run it."""
+    workload, machine = load_workload(model), load_platform(platform)
+    try:
+        job = workload.job(machine, parameters)
+        return predict_job(job if plan is None else job.with_plan(plan)).iteration_time_s
+    except ConfigError:
+        return math.inf
+
+
+@pytest.mark.parametrize(("model", "platform", "ranks", "batch"), DLRM_JOBS)
+def test_no_program_runs_a_plan_faster_than_the_ideal_one(model, platform, ranks, batch):
+    chosen = {"world_size": ranks, "global_batch_size": batch}
+    job = load_workload(model).job(load_platform(platform), chosen)
+    plan = job.planned(PlanEffort(quick=True, improvement_rounds=0)).plan
+    times = {
+        program: step_s(model, platform, plan, **chosen, program=program)
+        for program in workload_kind("dlrm").programs
+    }
+    assert times[IDEAL] <= min(times.values()) * (1 + 1e-9), times
+
+
+@pytest.mark.parametrize(("model", "platform", "degrees"), TRANSFORMER_JOBS)
+def test_no_program_trains_a_transformer_faster_than_the_ideal_one(model, platform, degrees):
+    chosen = {"world_size": 8, "global_batch_size": 64, **degrees}
+    times = {
+        program: step_s(model, platform, **chosen, program=program)
+        for program in workload_kind("transformer").programs
+    }
+    assert times[IDEAL] <= min(times.values()) * (1 + 1e-9), times
 
 
 # --- what binds ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ schema_version: 1
 name: changeable
 workload: {model: dlrm_tiny}
 parameters:
-  program: ideal
+  program: pytorch_eager
   platform: [a100_sxm_80, h100_sxm]
   world_size: [1, 2, 8, 16]
   global_batch_size: [16384, 65536]

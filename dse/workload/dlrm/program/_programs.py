@@ -17,6 +17,7 @@ from dse.workload._programs import IDEAL, FittedValue, Program
 from dse.workload.dlrm.program._pipelines import TrainPipeline
 from dse.workload.dlrm.program._software import (
     IDEAL_RUNTIME,
+    ONE_BUFFER_BYTES,
     DenseBottom,
     DlrmRuntime,
     HandlingTimes,
@@ -92,9 +93,6 @@ class DlrmProgram(Program):
         return replace(software, wire=WireFormats.of(WireFormat(precision.value)))
 
 
-#: A bucket that holds all dense gradients.
-_ONE_BUFFER_BYTES = 2**62
-
 _HIPC22 = "36 single-GPU iteration times of HiPC'22: V100, TITAN Xp and P100"
 _DLE = "14 published throughputs of DeepLearningExamples: V100 and A100, 1 to 16 GPUs"
 _TFDE = "7 published iteration times of the synthetic models tiny and small: A100, 1 to 32 GPUs"
@@ -166,7 +164,7 @@ _TORCHREC_CPU = replace(
 
 _HUGECTR_HYBRID = DlrmRuntime(
     launch=LaunchMode.CUDA_GRAPHS,
-    dense_bucket_bytes=_ONE_BUFFER_BYTES,
+    dense_bucket_bytes=ONE_BUFFER_BYTES,
     joint_all_reduce=True,
     fused_activations=True,
     fused_interaction=True,
@@ -189,9 +187,13 @@ _KEY_SEARCH = (KeySearch(key_bytes=8 + 36 + 36, kernels=7), KeySearch(8 + 36 + 2
 _PROGRAMS = (
     DlrmProgram(
         name=IDEAL,
-        description="A loop that launches only the kernels of the model; no program reaches it",
+        description="The best of all programs at once; no program reaches it",
         replicates=True,
-        origin="Assumed: one kernel launch for each operator, everything overlaps that can",
+        origin=(
+            "Assumed: batches are on the devices already, one captured graph an iteration, fused "
+            "layers, everything overlaps that can, gradients as narrow as the products"
+        ),
+        narrow_gradients=True,
         looks_ahead=True,
         chooses_wire=True,
     ),

@@ -91,6 +91,9 @@ class KeySearch:
     kernels: int = 0
 
 
+#: A bucket that holds all dense gradients.
+ONE_BUFFER_BYTES = 2**62
+
 _FUSED = EmbeddingKernels()
 _NO_SEARCH = KeySearch()
 _NO_OPERATORS = HostOperators()
@@ -193,4 +196,15 @@ class DlrmRuntime:
     rows_on_some: bool = False
 
 
-IDEAL_RUNTIME = DlrmRuntime()
+#: The best of every built-in program; batches are on the devices already.
+IDEAL_RUNTIME = DlrmRuntime(
+    launch=LaunchMode.CUDA_GRAPHS,
+    dense_bucket_bytes=ONE_BUFFER_BYTES,
+    joint_all_reduce=True,
+    input_path=InputPath.ON_DEVICE,
+    fused_activations=True,
+    fused_interaction=True,
+    hierarchical_exchange=True,
+    hot_rows=True,
+    rows_on_some=True,
+)
