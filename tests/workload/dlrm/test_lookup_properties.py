@@ -11,7 +11,7 @@ import pytest
 from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
-from dse.machine.kernels import EmbeddingShape, embedding_work
+from dse.machine.kernels import EmbeddingKernels, EmbeddingShape, embedding_work
 from dse.model import DataType, IndexType, ModelDocument, dense_operators
 from dse.sharding import ShardingPlan, ShardingType, TablePlan
 from dse.workload.dlrm import (
@@ -66,6 +66,27 @@ def test_weights_travel_with_indices_and_slow_the_kernels_by_a_tenth():
     for name in (GroupFeature.FORWARD_MEMORY, GroupFeature.BACKWARD_MEMORY):
         assert feature(weighted, name) == pytest.approx(1.1 * feature(plain, name))
     assert feature(weighted, GroupFeature.EXCHANGED) == feature(plain, GroupFeature.EXCHANGED)
+
+
+def test_gradients_of_weights_take_another_gather():
+    kernels = replace(EmbeddingKernels(), weight_gradients=True)
+    runtime = replace(DlrmRuntime(), embedding=kernels)
+    table = replace(make_table("t", pooling=10), weighted=True)
+
+    def feature_of(name, software):
+        problem = make_problem(
+            make_model((table,)), make_cluster(8, 4), SAMPLES, Precision.TF32, software
+        )
+        return feature(scored(problem)[0], name)
+
+    for name in (GroupFeature.FORWARD_MEMORY, GroupFeature.FORWARD_CACHE, RankFeature.INPUT):
+        assert feature_of(name, runtime) == feature_of(name, DlrmRuntime())
+    backward = GroupFeature.BACKWARD_MEMORY
+    more_bytes = feature_of(backward, runtime) - feature_of(backward, DlrmRuntime())
+    # Rows and bags as in the lookup, which weights make a tenth slower, and four bytes a lookup at
+    # 0.8 of the bandwidth.
+    lookup_bytes = feature_of(GroupFeature.FORWARD_MEMORY, runtime) / 1.1
+    assert more_bytes == pytest.approx(lookup_bytes + 4 * SAMPLES * 10 / 0.8, rel=1e-6)
 
 
 def test_int32_indices_halve_what_is_sent_and_sort_less():

@@ -63,6 +63,8 @@ class EmbeddingKernels:
             indices by the rank that holds the row. Every rank does that for its own samples.
         update_floor_kernels: Shortest kernels of a GPU that take as long as the many small kernels
             of an update: sort, segments, their offsets.
+        weight_gradients: Whether the backward pass of weighted lookups gathers the rows once
+            more, for the gradients of the weights.
         spread: Standard deviation of the logarithm of actual over expected time of lookups and
             updates on a GPU without a calibration.
         implementation: Library of the kernels, as calibrations of CPUs name it; empty for torch.
@@ -80,6 +82,7 @@ class EmbeddingKernels:
     joined_index_bytes: float = 0.0
     routed_index_bytes: float = 0.0
     update_floor_kernels: float = float(UPDATE_LAUNCHES)
+    weight_gradients: bool = False
     spread: float = HEURISTIC_SPREAD
     implementation: str = ""
 
@@ -92,7 +95,11 @@ class EmbeddingKernels:
 #: with rows in host memory on an H100, which the reading of rows does not hide; the spread is that
 #: of rows of the same tables that were left out (docs/accuracy.md).
 FBGEMM = EmbeddingKernels(
-    index_bytes=410.0, update_floor_kernels=90.0, spread=0.2, implementation="fbgemm"
+    index_bytes=410.0,
+    update_floor_kernels=90.0,
+    weight_gradients=True,
+    spread=0.2,
+    implementation="fbgemm",
 )
 
 #: Share of the kernels for each feature that is in the forward pass.

@@ -10,6 +10,8 @@ from dse.machine.kernels import (
     EmbeddingShape,
     HostRowsWork,
     cached_row_count,
+    embedding_time_s,
+    embedding_work,
     host_rows_work,
     unfused_embedding_work,
 )
@@ -48,6 +50,9 @@ _SPLIT_PASSES = 2.0
 #: Factor on kernels that multiply each row by a weight, as TorchRec's planner has it
 #: (`WEIGHTED_KERNEL_MULTIPLIER`).
 _WEIGHTED_SLOWDOWN = 1.1
+
+#: Bytes of the gradient of a lookup's weight.
+_WEIGHT_GRADIENT_BYTES = 4.0
 
 #: Share of the peak bandwidth at which values and indices are streamed.
 _STREAM_EFFICIENCY = 0.8
@@ -204,6 +209,7 @@ def shard_features(
     # Every rank sorts the indices of its own samples by the rank that holds the row.
     routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
+    gathered_link_bytes = 0.0
     if cached_share is None:
         work = unfused_embedding_work(
             device,
@@ -221,6 +227,7 @@ def shard_features(
         features[link_column(group, 0)] = host_work.forward_link_bytes - prefetched_bytes
         features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
+        gathered_link_bytes = host_work.forward_link_bytes - host_work.fetched_link_bytes
     slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
         GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
@@ -229,6 +236,12 @@ def shard_features(
         GroupFeature.BACKWARD_CACHE: slowdown * work.backward_cache_bytes,
         GroupFeature.EXCHANGED: float(rows * columns if replicated else columns * vectors * cold),
     }
+    if table.weighted and context.kernels.weight_gradients and lookups > 0:
+        # A gradient row is read for each bag, as the lookup wrote one, and one value is written a
+        # lookup. Rows that no cache took in come from the host once more.
+        if cached_share is None or cached_share > 0:
+            per_group[GroupFeature.BACKWARD_MEMORY] += _gathered_bytes(context, indices, shape)
+        features[link_column(group, 1)] += gathered_link_bytes
     if replicated and hot_rows:
         bag_bytes = table.output_data_type.value_bytes * columns / _STREAM_EFFICIENCY
         received, added = bags * shares.cold, bags * shares.both
@@ -260,6 +273,19 @@ def shard_features(
         features[rank_column(RankFeature.INPUT)] = input_bytes
         features[rank_column(RankFeature.POOLED_OUTPUT)] = bags * columns * cold
     return tuple(features), (work.forward_spread, work.backward_spread)
+
+
+def _gathered_bytes(
+    context: ShardContext, indices: IndexDistribution, shape: EmbeddingShape
+) -> float:
+    """Bytes that take as long as a kernel of its own for the gradients of a shard's weights."""
+    device, library = context.device, context.kernels.implementation
+    lookup = embedding_work(device, shape, indices, implementation=library)
+    written_bytes = _WEIGHT_GRADIENT_BYTES * shape.lookups / _STREAM_EFFICIENCY
+    gathered_s = embedding_time_s(
+        device, lookup.forward_memory_bytes + written_bytes, lookup.forward_cache_bytes, 0
+    )
+    return float(gathered_s) * device.memory_bandwidth_bytes_per_s
 
 
 def _host_rows(
