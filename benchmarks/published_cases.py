@@ -189,12 +189,6 @@ def _cards(interconnect: str) -> re.Match[str] | None:
     return None
 
 
-#: The hybrid embedding of one-hot models. Configurations of the submissions say
-#: `NVLink_SingleNode` on one node, where each frequent row is on one rank and sent to those that
-#: need it, and `IB_NVLink_Hier` on several, where frequent rows are replicated and reduced.
-_HYBRID = frozenset({"hugectr_3_1", "hugectr_hybrid"})
-
-
 #: Tables below which size the submissions of DLRM-DCNv2 copy to all ranks, with their optimizer
 #: state (`DP_SHARDING_THRESHOLD`): on one node, and on several. Those of v3.0 do not say, and copy
 #: none.
@@ -233,7 +227,7 @@ def plan_of(scorer: PlanScorer, program: str, case: str = "") -> ShardingPlan:
         if scorer.score([plan]).fits[0]:
             return plan
     allowed = set(ShardingType)
-    if program in _HYBRID and scorer.problem.cluster.node_count == 1:
+    if not scorer.problem.software.copies_rows:
         allowed.remove(ShardingType.DATA_PARALLEL)
     return solve(scorer, allowed_types=frozenset(allowed)).plan
 
@@ -284,12 +278,13 @@ def job_of(row: pd.Series) -> DlrmJob:
     cluster = cluster_of(row)
     # The last batch of an uneven split is smaller; the nearest even split is predicted.
     batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
-    software = find_program(DLRM_PROGRAMS, program).software_for(precision)
-    # The embedding collection of the submissions has no hot rows.
-    replicates = program in _HYBRID and cluster.node_count > 1
+    software = find_program(DLRM_PROGRAMS, program).software_for(
+        precision, one_node=cluster.node_count == 1
+    )
     software = replace(
         software,
-        hot_rows=software.hot_rows and replicates,
+        # The embedding collection of the submissions has no hot rows.
+        hot_rows=software.hot_rows and program != "hugectr",
         evaluation_batch_size=evaluation_batch_size(row, program)
         or software.evaluation_batch_size,
     )

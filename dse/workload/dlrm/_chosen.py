@@ -119,6 +119,7 @@ def chosen_software(
         precision,
         tuple((each, parameters[each]) for each in _OF_PROGRAM if each in parameters),
         on_cpu=cluster.device.kind == "cpu",
+        one_node=cluster.node_count == 1,
         alone=cluster.world_size == 1,
     )
 
@@ -130,6 +131,7 @@ def _chosen_software(
     chosen: tuple[tuple[str, ParameterValue], ...],
     *,
     on_cpu: bool,
+    one_node: bool,
     alone: bool,
 ) -> DlrmRuntime:
     """Does the same; studies look at thousands of jobs that share a few programs.
@@ -139,10 +141,11 @@ def _chosen_software(
         precision: Precision of the dense part.
         chosen: Names and values of the parameters that change a program.
         on_cpu: Whether it runs on CPUs.
+        one_node: Whether all ranks are of one node.
         alone: Whether there is a single rank, which sends nothing.
     """
     program, parameters = DLRM_PROGRAMS[name], dict(chosen)
-    software = program.software_for(precision, on_cpu=on_cpu)
+    software = program.software_for(precision, on_cpu=on_cpu, one_node=one_node)
     changes: dict[str, Any] = {
         name: bool(parameters[name])
         for name in ("overlap_dense_all_reduce", "hot_rows")
@@ -217,6 +220,25 @@ def sharding_types(parameters: Mapping[str, ParameterValue]) -> frozenset[Shardi
         return frozenset(ShardingType(name) for name in names)
     except ValueError as error:
         raise ConfigError(f"unknown sharding type: {error}") from error
+
+
+def possible_types(
+    allowed: frozenset[ShardingType], software: DlrmRuntime
+) -> frozenset[ShardingType]:
+    """Returns those of the allowed sharding types that a program has.
+
+    Raises:
+        ConfigError: It has none of them.
+    """
+    if software.copies_rows or ShardingType.DATA_PARALLEL not in allowed:
+        return allowed
+    possible = allowed - {ShardingType.DATA_PARALLEL}
+    if not possible:
+        raise ConfigError(
+            "sharding type data_parallel: the program keeps no table on every rank of one node; "
+            "allow another type, such as table_wise"
+        )
+    return possible
 
 
 def stored_model(model: DlrmModel, data_type: str, optimizer: str) -> DlrmModel:

@@ -19,6 +19,7 @@ from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
 from dse.workload._step_errors import program_errors
+from dse.workload.dlrm._chosen import possible_types
 from dse.workload.dlrm._joint import joint_plan
 from dse.workload.dlrm._requests import (
     check_demands,
@@ -77,7 +78,7 @@ class DlrmJob(Job):
         scorer: PlanScorer | None = None,
     ) -> None:
         self.problem = problem
-        self.allowed_types = allowed_types
+        self.allowed_types = possible_types(allowed_types, problem.software)
         self.constraints = constraints
         self._plan = plan
         self._planner = planner
@@ -152,6 +153,7 @@ class DlrmJob(Job):
         types = self.allowed_types
         if allowed_types is not None:
             types = frozenset(ShardingType(name) for name in allowed_types)
+            types = possible_types(types, self.problem.software)
         return find_plan(
             self.scorer,
             PlanEffort(seed=seed, time_limit_s=time_limit_s),
@@ -395,17 +397,20 @@ class DlrmJob(Job):
         """Returns what the device, or the program, lacks of what was asked for."""
         found = precision_notes(self.problem.cluster.device, self.problem.precision)
         found += waiting_notes(self.problem) + reading_notes(self.problem)
-        if self._plan is None or self.problem.software.hot_rows:
+        if self._plan is None:
             return found
-        hot = sum(table.hot_rows > 0 for table in self._plan.tables)
-        if not hot:
-            return found
-        tables = "a table" if hot == 1 else f"{hot:,} tables"
-        program = self._program or "the program"
-        return (
-            *found,
-            f"the plan keeps hot rows of {tables} on every rank, which {program} cannot",
-        )
+        software, program = self.problem.software, self._program or "the program"
+        tables = self._plan.tables
+        whole = sum(table.sharding_type is ShardingType.DATA_PARALLEL for table in tables)
+        hot = sum(table.hot_rows > 0 for table in tables)
+        for what, count, can in (
+            ("", whole, software.copies_rows),
+            ("hot rows of ", hot, software.hot_rows),
+        ):
+            if count and not can:
+                kept = "a table" if count == 1 else f"{count:,} tables"
+                found += (f"the plan keeps {what}{kept} on every rank, which {program} cannot",)
+        return found
 
     def setup(self) -> str:
         """Returns how the plan was found, or its file, and the sharding groups."""

@@ -49,6 +49,8 @@ class DlrmProgram(Program):
             their own.
         narrow_gradients: Under mixed precision, gradients of what all ranks hold are reduced in
             the precision of the products.
+        copies_rows_in_a_node: Whether tables and hot rows may be on every rank where all ranks
+            are of one node.
         replicates: Whether it has 2D parallelism: several sharding groups with copies of the
             tables.
         looks_ahead: Whether it has pipelines besides `base` and `sparse_dist`.
@@ -59,12 +61,15 @@ class DlrmProgram(Program):
     software: DlrmRuntime = IDEAL_RUNTIME
     casts_rows: bool = False
     narrow_gradients: bool = False
+    copies_rows_in_a_node: bool = True
     replicates: bool = False
     looks_ahead: bool = False
     chooses_wire: bool = False
     cpu_software: DlrmRuntime | None = None
 
-    def software_for(self, precision: Precision, *, on_cpu: bool = False) -> DlrmRuntime:
+    def software_for(
+        self, precision: Precision, *, on_cpu: bool = False, one_node: bool = False
+    ) -> DlrmRuntime:
         """Returns the program in a precision of the dense part, on GPUs or on a CPU.
 
         Under mixed precision, pooled values travel in two bytes, unless the program converts for
@@ -74,6 +79,8 @@ class DlrmProgram(Program):
         software = self.software
         if on_cpu and self.cpu_software is not None:
             software = self.cpu_software
+        if one_node and not self.copies_rows_in_a_node:
+            software = replace(software, copies_rows=False, hot_rows=False)
         if precision.value_bytes == 4:
             return software
         kernels = software.embedding
@@ -308,6 +315,7 @@ _PROGRAMS = (
         ),
         fitted=(FittedValue("evaluation_batch_s", _EVALUATION_BATCH_S, _V11_EVALUATION),),
         narrow_gradients=True,
+        copies_rows_in_a_node=False,
     ),
     DlrmProgram(
         name="hugectr_hybrid",
@@ -315,10 +323,12 @@ _PROGRAMS = (
         software=_HUGECTR_HYBRID,
         origin=(
             "Read: whole iteration captured, fused layers, overlapped exchanges in two steps, all "
-            "gradients in one buffer; batches of an evaluation overlap"
+            "gradients in one buffer; batches of an evaluation overlap; each frequent row is on "
+            "one rank of a single node (`NVLink_SingleNode`), on every rank of several"
         ),
         fitted=(FittedValue("evaluation_batch_s", _EVALUATION_BATCH_S, _V11_EVALUATION),),
         narrow_gradients=True,
+        copies_rows_in_a_node=False,
     ),
     DlrmProgram(
         name="hugectr",

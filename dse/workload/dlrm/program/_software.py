@@ -157,6 +157,7 @@ class DlrmRuntime:
             forward pass: reading the sample, and the metric.
         evaluation_on_devices: Whether the devices keep the samples of evaluations, which are read
             once; otherwise each evaluation reads them.
+        copies_rows: Whether plans may keep a whole table on every rank.
         hot_rows: Whether plans may keep the most popular rows of a table on every rank.
         rows_on_some: Whether plans may cut the rows of a table over some ranks or some nodes only,
             whose partial sums are exchanged like pooled vectors and added up where they arrive.
@@ -192,6 +193,7 @@ class DlrmRuntime:
     evaluation_batch_s: float = 0.0
     evaluation_s_per_sample: float = 0.0
     evaluation_on_devices: bool = False
+    copies_rows: bool = True
     hot_rows: bool = False
     rows_on_some: bool = False
 

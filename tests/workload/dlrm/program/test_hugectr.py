@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.errors import PlanError
+import dse
+from dse.errors import ConfigError, PlanError
 from dse.machine import Precision
 from dse.machine.collectives import Group, collective_time_s
 from dse.machine.kernels import elementwise_time_s
@@ -208,6 +209,33 @@ def test_keys_are_exchanged_where_every_rank_reads_its_own_samples(name, exchang
     features = features_of(job)[..., None]
     durations_s = slot_durations_s(job.problem, 1 << ExchangeGroup.POOLED, features)
     assert (durations_s[Slot.INPUT_EXCHANGE] > 0).all() == exchanged
+
+
+# --- what is kept on every rank ------------------------------------------------------------------
+
+
+def kinds(plan):
+    return {table.sharding_type for table in plan.tables}, any(t.hot_rows for t in plan.tables)
+
+
+@pytest.mark.parametrize("program", ["hugectr_3_1", "hugectr_hybrid"])
+def test_the_hybrid_embedding_copies_rows_over_several_nodes_only(program):
+    chosen = {"global_batch_size": 55_296, "program": program}
+    one, several = (
+        dse.Job("dlrm_criteo", "a100_sxm_80", world_size=ranks, **chosen) for ranks in (8, 16)
+    )
+    types, hot = kinds(one.shard().plan)
+    assert ShardingType.DATA_PARALLEL not in types
+    assert not hot
+    types, hot = kinds(several.shard().plan)
+    assert ShardingType.DATA_PARALLEL in types or hot
+    other = dse.Job("dlrm_criteo", "a100_sxm_80", world_size=8, global_batch_size=55_296)
+    copied = other.shard(allowed_types=["data_parallel", "table_wise"]).plan
+    assert ShardingType.DATA_PARALLEL in kinds(copied)[0]
+    assert any(program in note for note in one.predict(copied).notes)
+    assert not any(program in note for note in other.predict(copied).notes)
+    with pytest.raises(ConfigError):
+        one.shard(allowed_types=["data_parallel"])
 
 
 def test_an_evaluation_is_forward_passes_and_a_time_for_each_batch_and_sample():
