@@ -17,14 +17,15 @@ _HEAD = """
 
 `python benchmarks/accuracy.py --train-only TABLE` predicts the milliseconds of an iteration
 without evaluation, and an evaluation for itself. {count} submissions: v1.0, v1.1, v3.0 and v3.1
-as collected in `published/mlperf_dlrm_train_only.csv`, and one run each of sixteen more
+as collected in `published/mlperf_dlrm_train_only.csv`, and one run each of nineteen more
 (`benchmarks/measurements/mlperf_train_only_later.csv`). {doubtful} whose collectors doubt the
 figures count apart, {problems} cannot be predicted. Fitted are two values of `hugectr`, on
 eight A100 or H100 of one node in v3.0 and v3.1, the host time of a batch that is evaluated, on
 the evaluations of v1.1 on one node, and what eight cards leave of PCIe, on those of v3.1 (fitted
 on either machine, the other is 8 % off); everything else is held out. The rounds v2.0,
 v2.1 and v4.0 were looked at while the form of the exchanges was chosen, v4.1 and v5.0 while plans
-were, all of them when keys became an exchange, and none of them was fitted. With both machines of
+were, all of them when keys became an exchange, and none of them was fitted; v5.1 was not looked at
+before it was predicted. With both machines of
 eight cards over PCIe predicted from each other, as held out, the median on one node is 3.0 %.
 
 HugeCTR reads samples from the machine's drives while it trains, which decides where drives are
