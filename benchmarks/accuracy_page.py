@@ -123,7 +123,8 @@ more than a fifth faster.
 * Sums of integers, which switches do not add: on 8 H100, H200 and B200 they take up to 31 % longer
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.
-* A40: a step on eight of them is predicted 22 % too fast; rates of its cache and links are assumptions.
+* A40: a step on eight of them is predicted 22 % too fast; rates of its cache and links are
+  assumptions.
 * Concatenation and single gloo collectives on the CPU stay above 10 %.
 * Embedding kernels on GPUs: FBGEMM's are fitted on an H100 alone (`--embedding`,
   [method](method.md)); on other GPUs they follow bandwidth, cache and host link. Those of other

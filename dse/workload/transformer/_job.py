@@ -12,6 +12,7 @@ from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._text import format_parallelism
+from dse.workload.transformer._types import Recompute
 from dse.workload.transformer.explain._attribution import attributed_step
 from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
 from dse.workload.transformer.memory._offload import check_offload
@@ -215,10 +216,18 @@ class TransformerJob(Job):
         }
 
     def memory_advice(self, fullest: MemoryAccount) -> str:
-        """Returns which of the degrees reduces the largest part."""
-        largest = max(fullest.parts, key=lambda part: part[1])[0]
+        """Returns what reduces the largest part and is not yet chosen."""
+        largest, chosen = max(fullest.parts, key=lambda part: part[1])[0], self.parallelism
         if largest == ACTIVATIONS:
-            return "a smaller micro batch or more recomputation"
+            ways = {
+                "sequence parallelism": chosen.tensor > 1 and not chosen.sequence_parallel,
+                "a smaller micro batch": chosen.micro_batch_size > 1,
+                "more recomputation": chosen.recompute is not Recompute.FULL
+                or chosen.recompute_layers > 0,
+                "context parallelism": chosen.context == 1,
+            }
+            *others, last = [way for way, helps in ways.items() if helps] or ["more ranks"]
+            return f"{', '.join(others)} or {last}" if others else last
         return "more tensor or pipeline parallelism, or more sharding over data ranks"
 
 

@@ -169,6 +169,19 @@ def test_what_does_not_fit_says_why():
     assert "NVIDIA A100 SXM4 80 GB" in prediction.infeasible_reason
 
 
+def test_advice_on_memory_names_only_what_is_not_chosen_yet():
+    def advice(**chosen):
+        asked = problem("gpt_175b", gpus=64, batch=512, tensor=8, pipeline=8, **chosen)
+        return asked.memory_advice(stage_memory(asked, 0))
+
+    assert "sequence parallelism" in advice()
+    assert "micro batch" not in advice()
+    assert "sequence parallelism" not in advice(sequence_parallel=True)
+    assert "micro batch" in advice(micro_batch_size=4)
+    everything = {"sequence_parallel": True, "micro_batch_size": 64, "recompute": Recompute.FULL}
+    assert "recomputation" not in advice(**everything)
+
+
 def test_a_share_of_the_layers_is_recomputed_by_hand():
     # GPT-22B has 48 layers; 12 of them keep 2 s b h, the others all, and one is there in full.
     asked = problem(micro_batch_size=1, data=8, recompute=Recompute.FULL, recompute_layers=12)
