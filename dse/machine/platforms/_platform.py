@@ -117,9 +117,11 @@ class Platform:
         """
         per_node = self.devices_per_node
         if world_size < 1 or (world_size > per_node and world_size % per_node):
+            even = max((n for n in range(2, per_node) if not world_size % n), default=0)
+            other = f", or nodes of {even} (`node.devices={even}`)" if world_size and even else ""
             raise ConfigError(
                 f"world size {world_size} does not fill nodes of {per_node} devices "
-                f"({self.name}); use at most {per_node} or a multiple of it"
+                f"({self.name}); use at most {per_node} or a multiple of it{other}"
             )
         if not self._fills_pods(world_size):
             around = (range(world_size, 0, -per_node), count(world_size, per_node))

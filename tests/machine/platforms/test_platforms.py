@@ -91,8 +91,12 @@ def test_clusters_fill_nodes():
     platform = load_platform("a100_sxm_80")
     assert platform.cluster(4).node_count == 1
     assert platform.cluster(16).node_count == 2
-    with pytest.raises(ConfigError, match="multiple"):
+    with pytest.raises(ConfigError, match="multiple") as caught:
         platform.cluster(12)
+    assert "node.devices=6" in str(caught.value)
+    with pytest.raises(ConfigError, match="multiple") as caught:
+        platform.cluster(13)
+    assert "node.devices" not in str(caught.value)
     with pytest.raises(UnknownNameError, match="did you mean `ethernet_100g`"):
         platform.cluster(8, network="ethernet_10g0")
 
