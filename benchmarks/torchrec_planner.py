@@ -228,7 +228,6 @@ def main() -> None:
     parameters = {
         "world_size": arguments.world_size,
         "global_batch_size": model.global_batch_size,
-        "program": "ideal",
     }
     job = DlrmWorkload(model).job(platform, parameters).with_plan(answer.plan)
     prediction = predict_job(job)
