@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 #: Programs whose attention keeps the scores on the chip.
 _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "composer"}
 
+#: Programs whose recipes cut no expert by tensor parallelism (`expert_tensor_parallel_size` 1).
+_WHOLE_EXPERTS = {"megatron_bridge"}
+
 #: Recipes of scale factors that are the precisions of dse: scales of the present tensor, and of
 #: blocks of 32 values.
 _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
@@ -258,6 +261,8 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
         "sequence_parallel": row["sequence_parallel"] == "1" and parameters["tensor"] != 1,
         "data_sharding": row["sharding"] if int(row["dp"]) > 1 else "none",
     }
+    if program in _WHOLE_EXPERTS and int(row["ep"] or 1) > 1:
+        parameters["expert_tensor"] = 1
     return TransformerWorkload(_model(row)).job(_platform(row["platform"], program), parameters)
 
 

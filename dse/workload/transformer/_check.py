@@ -224,9 +224,11 @@ def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
             for value in range(degree, 0, -1)
             if model.experts.count % value == 0 and replicas % value == 0
         )
+        whole = parallelism.expert_shards > 1 and not places % degree
+        other = ", or `expert_tensor` 1" if whole and not model.experts.count % degree else ""
         raise ConfigError(
             f"expert {degree} has to divide the {model.experts.count} experts of {model.name} and "
-            f"the {replicas} ranks of a pipeline stage with different experts; {works} does"
+            f"the {replicas} ranks of a pipeline stage with different experts; {works} does{other}"
         )
 
 

@@ -76,6 +76,14 @@ def test_experts_are_checked_before_the_shards_of_their_ranks():
     assert message.startswith("expert 8 has to divide")
 
 
+def test_whole_experts_are_named_where_they_would_fit():
+    cut = refused("mixtral_8x7b", world_size=8, tensor=2, data=4, expert=8, sequence_parallel=True)
+    assert cut.endswith("4 does, or `expert_tensor` 1")
+    whole = {"tensor": 2, "data": 4, "expert": 8, "expert_tensor": 1, "sequence_parallel": True}
+    check_parallelism(load_model("mixtral_8x7b"), make_cluster(8, 8), 64, Parallelism(**whole))
+    assert "expert_tensor" not in refused("mixtral_8x7b", world_size=2, data=2, expert=8)
+
+
 def test_ranks_share_heads_of_keys_and_values_in_equal_groups():
     model = replace(load_model("mpt_3b"), kv_heads=4)
     check_parallelism(model, make_cluster(20, 10), 8, Parallelism(tensor=20))
