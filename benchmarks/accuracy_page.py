@@ -123,7 +123,7 @@ more than a fifth faster.
 * Sums of integers, which switches do not add: on 8 H100, H200 and B200 they take up to 31 % longer
   than predicted.
 * L40S beyond two GPUs: the table looks like a broken peer-to-peer path and is not fitted.
-* Dense models under Megatron-Bridge on B200, GB200 and GB300 are predicted too slow, by 12 to 31 %
+* Dense models under Megatron-Bridge on B200, GB200 and GB300 are predicted too slow, by 10 to 29 %
   in the median ([transformers.md](transformers.md#earlier-tables-of-megatron-bridge)).
 * A40: a step on eight of them is predicted 22 % too fast; rates of its cache and links are
   assumptions.

@@ -214,14 +214,11 @@ def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
             yield replace(job, parallelism=replace(job.parallelism, recompute_modules=modules))
     if row["program"] in _OFFLOADING:
         job = published_job({**row, "recompute": "none"})
-        for eighths in range(1, 9):
-            spread = replace(
-                job.parallelism,
-                offload=Offload.ACTIVATIONS,
-                offload_layers=math.ceil(
-                    job.model.layers / job.parallelism.pipeline * eighths / 8
-                ),
-            )
+        parallelism = job.parallelism
+        # Of a virtual stage, as the parameter counts.
+        layers = job.model.layers / (parallelism.pipeline * parallelism.interleave)
+        for count in sorted({math.ceil(layers * eighths / 8) for eighths in range(1, 9)}):
+            spread = replace(parallelism, offload=Offload.ACTIVATIONS, offload_layers=count)
             yield replace(job, parallelism=spread)
     yield published_job({**row, "recompute": "full"})
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _MAX_VALUES = 2_000_000
 _MAX_PROBLEMS = 1000
 #: Longest text that is parsed as a number, a date or a switch.
@@ -96,7 +97,9 @@ def read_yaml(text: str, file: str) -> LocatedData:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        message = f"not valid YAML: {error.problem or error.context}"
+        # LibYAML reads ahead, and ends at a depth of its own before that of documents is counted.
+        deep = error.problem == "exceeded maximum nesting depth"
+        message = _TOO_DEEP if deep else f"not valid YAML: {error.problem or error.context}"
         result.problems.append(Diagnostic(file, line, column, "", message))
     except yaml.YAMLError as error:
         message = f"not valid YAML: {' '.join(str(error).split())}"
@@ -143,7 +146,7 @@ class _Composer:
             return self._anchored(event)
         self._count += 1
         if depth > MAX_DEPTH:
-            raise _LimitError(place, f"nested more than {MAX_DEPTH} levels deep")
+            raise _LimitError(place, _TOO_DEEP)
         if self._count > _MAX_VALUES:
             raise _LimitError(place, f"more than {_MAX_VALUES} values")
         node = self._empty(event, place)
@@ -201,7 +204,7 @@ class _Constructor:
         self._count += 1
         self._result.values[path] = node.place
         if depth > MAX_DEPTH:
-            self._report(node.place, path, f"nested more than {MAX_DEPTH} levels deep")
+            self._report(node.place, path, _TOO_DEEP)
             return None
         if self._count > _MAX_VALUES:
             # Aliases of aliases.

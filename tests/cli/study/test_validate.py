@@ -26,13 +26,16 @@ def validated(folder, *arguments):
     agreement = found["agreement"]
     figures = {name: agreement[name] for name in ("kendall_tau", "top1_regret", "success")}
     print(found["sentence"], figures)  # noqa: T201
-    assert done.returncode == (0 if agreement["success"] else 1)
+    # A busy machine may leave too few rounds of the budget to decide anything.
+    decided = all(one["measured_low_s"] is not None for one in found["candidates"])
+    assert done.returncode == (0 if decided and agreement["success"] else 1)
     assert found["schema_version"] == 1
     assert agreement["success"] == (agreement["top1_regret"] <= 0.1)
     assert found["setting"]["mode"] == "real"
     for one in found["candidates"]:
-        assert len(one["samples_s"]) >= 6
-        assert one["measured_low_s"] <= one["measured_s"] <= one["measured_high_s"]
+        assert not decided or len(one["samples_s"]) >= 6
+        if decided:
+            assert one["measured_low_s"] <= one["measured_s"] <= one["measured_high_s"]
         assert one["predicted_low_s"] <= one["predicted_s"] <= one["predicted_high_s"]
     measured = {one["number"]: one["measured_s"] / one["run_batch_size"]
                 for one in found["candidates"]}  # fmt: skip
