@@ -75,9 +75,11 @@ _FITTED = """
 Values of training programs. Each was fitted on all of the named rows together, never on one case.
 The constants of kernels that all programs share are in
 [transformers.md](transformers.md#free-parameters); those of MPT's kernels were fitted on the 65
-steps of `composer`, the rate of sustained products on these and the eight of `megatron`. The
-spreads of intervals are in [transformers.md](transformers.md#accuracy). Nothing was fitted on the
-steps of {unfitted}.
+steps of `composer`, the energy of an operation on A100 on these and the eight of `megatron`, that
+on H100 on the steps of `nemo`, and that on Blackwell on dense models of `megatron_bridge`, with
+others of its earlier tables ([power](transformers.md#power)). The spreads of intervals are in
+[transformers.md](transformers.md#accuracy). No value of a program was fitted
+on the steps of {unfitted}.
 
 | program | value | fitted on |
 |---|---|---|

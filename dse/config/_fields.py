@@ -148,6 +148,24 @@ FlopsPerSecond = TypeAliasType(
         _schema(UnitKind.COMPUTE_RATE),
     ],
 )
+Watts = TypeAliasType(
+    "Watts",
+    Annotated[
+        float,
+        _validator(UnitKind.POWER),
+        _serializer(UnitKind.POWER),
+        _schema(UnitKind.POWER),
+    ],
+)
+Joules = TypeAliasType(
+    "Joules",
+    Annotated[
+        float,
+        _validator(UnitKind.ENERGY),
+        _serializer(UnitKind.ENERGY),
+        _schema(UnitKind.ENERGY),
+    ],
+)
 #: What machines cost to rent, as written: for each GPU, or for a whole node.
 RentalPrice = TypeAliasType(
     "RentalPrice",

@@ -157,6 +157,10 @@ def format_quantity(value: float, kind: UnitKind) -> str:
         return _scaled(value, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"))
     if kind is UnitKind.COMPUTE_RATE:
         return _scaled(value, 1000, ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"))
+    if kind is UnitKind.POWER:
+        return f"{value:.4g} W"
+    if kind is UnitKind.ENERGY:
+        return f"{value * 1e12:.4g} pJ"
     if kind is UnitKind.TIME:
         return _scaled(value * 1e9, 1000, ("ns", "us", "ms", "s"))
     if kind is UnitKind.PRICE:

@@ -17,6 +17,8 @@ class UnitKind(StrEnum):
     BANDWIDTH = "bandwidth"
     TIME = "time"
     COMPUTE_RATE = "compute rate"
+    POWER = "power"
+    ENERGY = "energy"
     PRICE = "price"
     DEVICE_PRICE = "price per GPU"
     MONEY = "sum of money"
@@ -28,6 +30,8 @@ SI_UNIT = {
     UnitKind.BANDWIDTH: "byte/second",
     UnitKind.TIME: "second",
     UnitKind.COMPUTE_RATE: "FLOP/second",
+    UnitKind.POWER: "watt",
+    UnitKind.ENERGY: "joule",
     UnitKind.PRICE: "USD/hour",
     UnitKind.DEVICE_PRICE: "USD/GPU/hour",
     UnitKind.MONEY: "USD",
@@ -39,6 +43,8 @@ EXAMPLES = {
     UnitKind.BANDWIDTH: "3.35 TB/s",
     UnitKind.TIME: "5 us",
     UnitKind.COMPUTE_RATE: "989.4 TFLOP/s",
+    UnitKind.POWER: "700 W",
+    UnitKind.ENERGY: "1.09 pJ",
     UnitKind.PRICE: "55.04 USD/h",
     UnitKind.DEVICE_PRICE: "2.10 USD/GPU/h",
     UnitKind.MONEY: "500 USD",
@@ -60,6 +66,8 @@ FIGURES = {
     UnitKind.BANDWIDTH: (1e-6, 1e24),
     UnitKind.TIME: (1e-18, 1e18),
     UnitKind.COMPUTE_RATE: (1e-6, 1e27),
+    UnitKind.POWER: (1e-6, 1e18),
+    UnitKind.ENERGY: (1e-24, 1e18),
     UnitKind.PRICE: (1e-9, 1e18),
     UnitKind.DEVICE_PRICE: (1e-9, 1e18),
     UnitKind.MONEY: (1e-9, 1e18),
@@ -72,6 +80,8 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _BINARY_NAMES = {"kibi": 2**10, "mebi": 2**20, "gibi": 2**30, "tebi": 2**40, "pebi": 2**50}
 _SMALL = {"m": 1e-3, "u": 1e-6, "\N{MICRO SIGN}": 1e-6, "n": 1e-9}
 _SMALL_NAMES = {"milli": 1e-3, "micro": 1e-6, "nano": 1e-9}
+_TINY = _SMALL | {"p": 1e-12}
+_TINY_NAMES = _SMALL_NAMES | {"pico": 1e-12}
 
 #: SI factor and dimension of a unit.
 _Unit = tuple[float, str]
@@ -110,18 +120,35 @@ TIMES = (
 )
 _OPERATIONS = _spellings("FLOP", 1.0, "", "FLOP FLOPs", _LARGE, _LARGE_NAMES)
 _OPERATION_RATES = _spellings("FLOP/s", 1.0, "", "FLOPS", _LARGE, _LARGE_NAMES)
+_POWERS = _spellings(
+    "W", 1.0, "W", "watt watts", {"m": 1e-3, "k": 1e3}, {"milli": 1e-3, "kilo": 1e3}
+)
+_ENERGIES = _spellings("J", 1.0, "J", "joule joules", _TINY, _TINY_NAMES)
 _SHARES: dict[str, _Unit] = {"%": (0.01, "share"), "percent": (0.01, "share")}
 _MONEY: dict[str, _Unit] = {"USD": (1.0, "USD")}
 _DEVICES: dict[str, _Unit] = {"GPU": (1.0, "GPU")}
 
 #: All accepted units; anything else is unknown, even where SI would combine a prefix with it.
-_UNITS = _DATA | _DATA_RATES | TIMES | _OPERATIONS | _OPERATION_RATES | _SHARES | _MONEY | _DEVICES
+_UNITS = (
+    _DATA
+    | _DATA_RATES
+    | TIMES
+    | _OPERATIONS
+    | _OPERATION_RATES
+    | _POWERS
+    | _ENERGIES
+    | _SHARES
+    | _MONEY
+    | _DEVICES
+)
 
 _KINDS = {
     "byte": UnitKind.SIZE,
     "byte/s": UnitKind.BANDWIDTH,
     "s": UnitKind.TIME,
     "FLOP/s": UnitKind.COMPUTE_RATE,
+    "W": UnitKind.POWER,
+    "J": UnitKind.ENERGY,
     "USD/s": UnitKind.PRICE,
     "USD/GPU/s": UnitKind.DEVICE_PRICE,
     "USD/s/GPU": UnitKind.DEVICE_PRICE,
@@ -135,6 +162,8 @@ SPELLINGS = {
     UnitKind.BANDWIDTH: (*(f"{name}/s" for name in _DATA), *_DATA_RATES),
     UnitKind.TIME: tuple(TIMES),
     UnitKind.COMPUTE_RATE: (*(f"{name}/s" for name in _OPERATIONS), *_OPERATION_RATES),
+    UnitKind.POWER: tuple(_POWERS),
+    UnitKind.ENERGY: tuple(_ENERGIES),
     UnitKind.PRICE: tuple(f"USD/{name}" for name in ("h", "hour", "min", "s", "day")),
     UnitKind.DEVICE_PRICE: tuple(f"USD/GPU/{name}" for name in ("h", "hour", "min", "s", "day")),
     UnitKind.MONEY: tuple(_MONEY),
@@ -145,6 +174,8 @@ UNIT_LISTS = {
     UnitKind.SIZE: "B, kB, MB, GB, TB, PB, EB, KiB, MiB, GiB, TiB, PiB, and the same with bit",
     UnitKind.BANDWIDTH: "B/s, kB/s, MB/s, GB/s, TB/s, GiB/s, and the same with bit/s",
     UnitKind.TIME: "ns, us, ms, s, min, h, day",
+    UnitKind.POWER: "mW, W, kW",
+    UnitKind.ENERGY: "pJ, nJ, uJ, mJ, J",
     UnitKind.COMPUTE_RATE: "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s, PFLOP/s, EFLOP/s",
     UnitKind.PRICE: "USD/h, USD/min, USD/s, USD/day",
     UnitKind.DEVICE_PRICE: "USD/GPU/h, USD/GPU/min, USD/GPU/s, USD/GPU/day",
@@ -179,6 +210,8 @@ def unit_pattern(kind: UnitKind) -> str:
         UnitKind.BANDWIDTH: f"(?:{either(_DATA)}/{times}|{either(_DATA_RATES)})",
         UnitKind.TIME: times,
         UnitKind.COMPUTE_RATE: f"(?:{either(_OPERATIONS)}/{times}|{either(_OPERATION_RATES)})",
+        UnitKind.POWER: either(_POWERS),
+        UnitKind.ENERGY: either(_ENERGIES),
         UnitKind.PRICE: f"USD/{times}",
         UnitKind.DEVICE_PRICE: f"USD/(?:GPU/{times}|{times}/GPU)",
         UnitKind.MONEY: either(_MONEY),

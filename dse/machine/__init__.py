@@ -23,6 +23,7 @@ from dse.machine._hardware import (
     LinkKind,
     LinkSpec,
     NetworkSpec,
+    PowerSpec,
 )
 from dse.machine._offers import Offer, Quote
 from dse.machine._precision import PeakRates, Precision
@@ -48,6 +49,7 @@ __all__ = [
     "NetworkSpec",
     "Offer",
     "PeakRates",
+    "PowerSpec",
     "Precision",
     "Quote",
     "changed_cluster",

@@ -13,6 +13,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerSpec:
+    """What bounds the arithmetic that a device sustains.
+
+    Attributes:
+        limit_w: Power that the device may take.
+        operation_energy_j: Energy of one floating-point operation of a product in BF16 at the
+            clock of the peak rate, with its share of everything else that takes power.
+    """
+
+    limit_w: float
+    operation_energy_j: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """One accelerator (or one CPU socket used as one).
 
@@ -31,6 +45,7 @@ class DeviceSpec:
         resident_warps_per_unit: Warps (or threads on a CPU) in flight on one compute unit.
         fp32_products_share: Share of the peak that large FP32 products reach, where it was
             measured.
+        power: What bounds sustained arithmetic; None where nothing is known to.
         calibrations: What was learned from measured kernels.
     """
 
@@ -46,6 +61,7 @@ class DeviceSpec:
     kernel_floor_s: float = 2.5e-6
     resident_warps_per_unit: int = 64
     fp32_products_share: float | None = None
+    power: PowerSpec | None = None
     calibrations: tuple[KernelCalibration, ...] = field(default=(), repr=False)
 
     def calibration(

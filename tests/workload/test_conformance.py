@@ -371,9 +371,7 @@ def test_a_shorter_delay_is_never_slower(kind, machine, path, percent):
     assert seconds(kind, machine, f"{path}=-{percent}%") <= usual_s * (1 + 1e-9)
 
 
-# Not of transformers: the power of a device bounds the rate that its products sustain, and more
-# arithmetic sustains a smaller share of it.
-@pytest.mark.parametrize("kind", ["dlrm", "plug-in"])
+@pytest.mark.parametrize("kind", PLANNED)
 @given(st.sampled_from(MACHINES), st.sampled_from((1, 5, 30, 200, 900)))
 def test_more_arithmetic_is_never_slower(kind, machine, percent):
     usual_s = seconds(kind, machine)

@@ -44,6 +44,7 @@ from dse.machine.kernels._memory import (
     host_copy_estimate,
     host_copy_time_s,
 )
+from dse.machine.kernels._power import sustained_share
 from dse.machine.kernels._sequence_attention import (
     sequence_attention_estimate,
 )
@@ -133,5 +134,6 @@ __all__ = [
     "streaming_estimate",
     "streaming_reference_s",
     "streaming_work",
+    "sustained_share",
     "unfused_embedding_work",
 ]

@@ -13,6 +13,7 @@ from dse.machine import (
     NetworkSpec,
     Offer,
     PeakRates,
+    PowerSpec,
 )
 from dse.machine.platforms._calibrations import collective_facts, kernel_facts, network_facts
 from dse.machine.platforms._host_profiles import plain_host
@@ -83,6 +84,9 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             kernel_floor_s=device.kernel_floor,
             resident_warps_per_unit=device.resident_warps_per_unit,
             fp32_products_share=device.fp32_products.share if device.fp32_products else None,
+            power=PowerSpec(device.power.limit, device.power.operation_energy)
+            if device.power
+            else None,
             calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
         ),
         devices_per_node=document.node.devices,
@@ -217,6 +221,8 @@ _UNITS = {
     "size": UnitKind.SIZE,
     "bandwidth": UnitKind.BANDWIDTH,
     "pair_bandwidth": UnitKind.BANDWIDTH,
+    "limit": UnitKind.POWER,
+    "operation_energy": UnitKind.ENERGY,
 }
 
 

@@ -13,10 +13,12 @@ from dse.config import (
     Count,
     FlopsPerSecond,
     Fraction,
+    Joules,
     Number,
     RankCount,
     Seconds,
     StrictModel,
+    Watts,
 )
 from dse.machine import DeviceSpec, LinkKind
 from dse.machine.fits import NCCL_VERSION, NEWEST
@@ -75,6 +77,19 @@ class ProductsBlock(SourcedBlock):
     share: Fraction
 
 
+class PowerBlock(SourcedBlock):
+    """Power, which bounds the arithmetic that a device sustains.
+
+    Attributes:
+        limit: Power that the device may take.
+        operation_energy: Energy of one operation of a product in BF16 at the clock of the peak
+            rate, with its share of everything else that takes power.
+    """
+
+    limit: Watts
+    operation_energy: Joules
+
+
 class MemoryBlock(SourcedBlock):
     """Device memory.
 
@@ -116,6 +131,7 @@ class DeviceBlock(StrictModel):
         l2: Last-level cache.
         kernel_floor: Duration of the smallest kernel.
         fp32_products: How fast products in FP32 are; without it as fast as on a V100.
+        power: What bounds sustained arithmetic; without it nothing does.
     """
 
     described_by: ClassVar = DeviceSpec
@@ -129,6 +145,7 @@ class DeviceBlock(StrictModel):
     memory: MemoryBlock
     l2: CacheBlock
     fp32_products: ProductsBlock | None = None
+    power: PowerBlock | None = None
 
 
 class HostLinkBlock(SourcedBlock):

@@ -54,6 +54,8 @@ _ALIASES = {
     "device.memory_bandwidth": "device.memory.bandwidth",
     "host_memory": "node.host_memory.capacity",
     "node.host_memory": "node.host_memory.capacity",
+    "power": "device.power.limit",
+    "device.power": "device.power.limit",
     "storage": "node.storage.bandwidth",
     "node.storage": "node.storage.bandwidth",
 }

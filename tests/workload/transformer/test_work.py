@@ -21,7 +21,7 @@ from dse.workload.transformer import (
     Parallelism,
     TransformerJob,
 )
-from dse.workload.transformer.kernels._durations import KernelTimes, sustained_share
+from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Attention, Elementwise, Product
 from tests.conftest import make_cluster, make_device
@@ -200,12 +200,6 @@ def test_faster_parts_make_faster_kernels():
         assert after.elementwise_s < before.elementwise_s
         assert after.product_s <= before.product_s
         assert after.launches == before.launches
-
-
-def test_sustained_rates_fall_short_of_measured_ones():
-    device = make_device()
-    assert 0.5 <= sustained_share(device, Precision.BF16) <= 1.0
-    assert sustained_share(make_device(kind="cpu"), Precision.BF16) == 1.0
 
 
 @settings(max_examples=25)

@@ -4,14 +4,14 @@ Two things differ from kernels that are measured alone. A device that multiplies
 minutes is limited by its power, one that is measured for milliseconds is not. And kernels that
 stream run among others which fill the cache with their own data.
 
-Four constants are fitted, together, on the published steps of two families (8 of GPT under
-Megatron-LM, 65 of MPT under FSDP, all on A100); docs/transformers.md has what subsets give.
+Three constants are fitted, together with the energy of an operation on A100, on the published
+steps of two families (8 of GPT under Megatron-LM, 65 of MPT under FSDP, all on A100);
+docs/transformers.md has what subsets give.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from dse.machine.kernels import (
     gemm_estimate,
     grouped_gemm_estimate,
     streaming_estimate,
+    sustained_share,
 )
 from dse.workload.transformer.kernels._operators import (
     Attention,
@@ -40,14 +41,6 @@ if TYPE_CHECKING:
     from dse.machine import DeviceSpec, Precision
     from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer.kernels._operators import Kernel
-
-#: Arithmetic rate of one compute unit up to which a device sustains what it reaches in short
-#: measurements: that of a V100.
-_SUSTAINED_UNIT_RATE = 125e12 / 80
-
-#: Loss of sustained rate for each e-fold of arithmetic per compute unit beyond that: peak rates
-#: grew faster than the power that feeds them. Fitted.
-SUSTAINED_LOSS_PER_EFOLD = 0.115
 
 #: Time of batched products over that of the analytical model: one head's product is too short and
 #: too narrow to fill the pipeline that single large products fill. Fitted.
@@ -103,16 +96,6 @@ class KernelTime(NamedTuple):
     def __sub__(self, part: KernelTime) -> KernelTime:
         """Leaves a part of the kernels out."""
         return KernelTime(*(max(0.0, own - its) for own, its in zip(self, part, strict=True)))
-
-
-def sustained_share(device: DeviceSpec, precision: Precision) -> float:
-    """Returns the sustained rate of products over that of short measurements."""
-    if device.kind != "gpu":
-        return 1.0
-    # Operations on half as many bits take about half the energy: twice the rate, the same power.
-    unit_rate = device.peak.of(precision.outside_products) / device.compute_units
-    efolds = max(0.0, math.log(unit_rate / _SUSTAINED_UNIT_RATE))
-    return max(0.5, 1.0 - SUSTAINED_LOSS_PER_EFOLD * efolds)
 
 
 class KernelTimes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from dse.machine.kernels import sustained_share
 from dse.workload.transformer.kernels._routing import busiest_load
 from dse.workload.transformer.step._cost import Cost
 
@@ -22,11 +23,14 @@ _SPREAD = Cost(
     host_link_s=0.20,
 )
 
-#: Arithmetic rate of one compute unit of the device that sustained rates and fused attention were
-#: fitted on (A100), and spreads for each e-fold away from it; assumed.
+#: Arithmetic rate of one compute unit of the device that fused attention was fitted on (A100), and
+#: spread for each e-fold away from it; assumed.
 _FITTED_UNIT_RATE = 312e12 / 108
-_SUSTAINED_SPREAD_PER_EFOLD = 0.07
 _ATTENTION_SPREAD_PER_EFOLD = 0.20
+
+#: Spread of the rate that a device sustains within its power: about what steps on one Blackwell
+#: device are off by if the energy of an operation is fitted on the others.
+_SUSTAINED_SPREAD = 0.07
 
 
 def model_spreads(
@@ -40,11 +44,12 @@ def model_spreads(
         attention_spread: Spread of fused attention, as its model says; None for batched products.
     """
     device = problem.cluster.device
-    unit_rate = device.peak.of(problem.precision) / device.compute_units
-    efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
     if attention_spread is None:
+        unit_rate = device.peak.of(problem.precision) / device.compute_units
+        efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
-    products = math.hypot(product_spread, _SUSTAINED_SPREAD_PER_EFOLD * efolds)
+    bounded = sustained_share(device, problem.precision) < 1.0
+    products = math.hypot(product_spread, _SUSTAINED_SPREAD if bounded else 0.0)
     return _SPREAD._replace(
         product_s=math.hypot(products, _routing_spread(problem)),
         attention_s=attention_spread,
