@@ -80,26 +80,26 @@ class FlashRate(NamedTuple):
         forward: Share of the matrix rate with wide heads, forward.
         backward: The same backward.
         half_width: Head width that halves it: exponentials are worth as many products.
+        newer: Share of the matrix rate that instructions of the generation before reach on
+            devices of compute capability 9.0 and above, for which it was not written.
     """
 
     forward: float
     backward: float
     half_width: float
+    newer: float = 1.0
 
 
 #: FlashAttention-2 after the figures of its paper (arXiv 2307.08691), where heads of 64 reach 0.85
 #: of heads of 128. The Triton kernel's forward share is fitted on published training steps
 #: (docs/transformers.md), its backward pass has three quarters of that rate as in those figures,
-#: and the width of heads makes no difference.
+#: and the width of heads makes no difference. On newer devices: FlashAttention-2 reaches about 335
+#: TFLOP/s on an H100 against 225 on an A100 (the same paper), whose peaks are 989 and 312; the
+#: share of Triton's kernel is fitted on published steps on H100.
 FLASH_RATES = {
-    "flash_attention_2": FlashRate(0.75, 0.62, 27.0),
-    "triton": FlashRate(0.385, 0.29, 0.0),
+    "flash_attention_2": FlashRate(0.75, 0.62, 27.0, 0.47),
+    "triton": FlashRate(0.385, 0.29, 0.0, 0.56),
 }
-
-#: Share of the matrix rate that instructions of the generation before reach on devices of compute
-#: capability 9.0 and above, for which these kernels were not written: about 335 TFLOP/s on an H100
-#: against 225 on an A100 (the same paper), whose peaks are 989 and 312.
-_OLDER_INSTRUCTIONS = 0.47
 
 #: Matrix rate of one unit of the device that they were written for.
 PUBLISHED_UNIT_RATE = 312e12 / 108
@@ -251,7 +251,7 @@ def _published(
     share = rates.backward if backward else rates.forward
     unit_rate = device.peak.of(precision) / device.compute_units
     # Beyond the device that they were written for, a unit gains only by newer instructions.
-    reached = max(min(unit_rate, PUBLISHED_UNIT_RATE), _OLDER_INSTRUCTIONS * unit_rate)
+    reached = max(min(unit_rate, PUBLISHED_UNIT_RATE), rates.newer * unit_rate)
     dim = 0.5 * _columns(full, backward=False)
     rate = device.compute_units * reached * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
     time_s = device.kernel_floor_s + flops / rate
