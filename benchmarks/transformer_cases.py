@@ -143,7 +143,7 @@ def _mpt_case(row: Mapping[str, str]) -> PublishedStep:
         "global_batch": row["GlobalBatchSize"],
         "recompute": "full" if row["Activation Checkpointing"] == "True" else "none",
         "sequence_parallel": "0",
-        "precision": "fp8" if row["Precision"].endswith("fp8") else "bf16",
+        "precision": "fp8" if row.get("Precision", "").endswith("fp8") else "bf16",
         "program": "composer",
     }
     pure = row["MP Mode"] == "PURE"
