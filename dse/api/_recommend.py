@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dse.api._inputs import AnyHostProfile, AnyWorkload
     from dse.machine import Precision
     from dse.search.recommend import Recommendation
+    from dse.workload import ParameterValue
 
 
 def recommend(
@@ -31,13 +32,6 @@ def recommend(
     program: str = "",
     link: str = "",
     network: str = "",
-    launch: str = "",
-    replicas: int | None = None,
-    replica_placement: str = "",
-    sync_interval: int | None = None,
-    communication_precision: str = "",
-    table_data_type: str = "",
-    compute_kernels: str = "",
     price_basis: str = "on_demand",
     price_provider: str = "",
     confidence: float = 0.5,
@@ -45,6 +39,7 @@ def recommend(
     overrides: Sequence[str] = (),
     host_profile: AnyHostProfile | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **parameters: ParameterValue,
 ) -> Recommendation:
     """Finds the cheapest machines for a goal, or the fastest within a budget.
 
@@ -69,14 +64,6 @@ def recommend(
         link: Interconnect inside nodes; that of each platform if it is left out.
         network: Network between nodes; each that can be rented from the provider if it is left
             out.
-        launch: How the host launches kernels; by default as the program does.
-        replicas: Sharding groups with a copy of all tables each; one by default.
-        replica_placement: Where the ranks of a group are: ``strided`` or ``contiguous``.
-        sync_interval: Iterations from one average of the copies to the next.
-        communication_precision: Formats of pooled embeddings on the wire, such as ``fp16/bf16``.
-        table_data_type: Type of all embedding rows; that of each table by default.
-        compute_kernels: Kernels of the tables, such as ``fused+fused_uvm``; device memory by
-            default.
         price_basis: Which list prices count, such as ``spot``.
         price_provider: Only this provider's prices.
         confidence: Least probability to reach the goal.
@@ -85,6 +72,9 @@ def recommend(
         host_profile: Host overheads measured from traces, or the path of a file of them, in place
             of those of all platforms.
         progress: Called with the number of configurations that are judged, and of all.
+        parameters: Further parameters that every configuration has, by the names of search spaces:
+            ``compute_kernels="fused+fused_uvm"`` for a recommendation model, ``tensor=8`` for a
+            transformer.
 
     Raises:
         UnknownNameError: There is no such precision, program or platform.
@@ -111,13 +101,7 @@ def recommend(
         program=program,
         link=link,
         network=network,
-        launch=launch,
-        replicas=replicas,
-        replica_placement=replica_placement,
-        sync_interval=sync_interval,
-        communication_precision=communication_precision,
-        table_data_type=table_data_type,
-        compute_kernels=compute_kernels,
+        parameters=tuple(parameters.items()),
         price_basis=price_basis,
         price_provider=price_provider,
         confidence=confidence,

@@ -305,7 +305,8 @@ class Workload(ABC):
 
         Args:
             platform: The machine.
-            parameters: What is given: ranks, batch, precision and program.
+            parameters: What is given: ranks, batch, precision and program, and what else all ways
+                have in common.
         """
         del platform
         yield parameters

@@ -23,7 +23,8 @@ class Request:
 
     Attributes:
         model: Model name or file.
-        platform: Platform name or file, or a mapping that derives one from another.
+        platform: Platform name or file, or a mapping that derives one from another; empty where
+            a command looks for it, like the two numbers.
         world_size: Number of ranks.
         global_batch_size: Samples of one iteration over all ranks.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
@@ -35,9 +36,9 @@ class Request:
     """
 
     model: str = ""
-    platform: str | Mapping[str, object]
+    platform: str | Mapping[str, object] = ""
     world_size: int = 1
-    global_batch_size: int
+    global_batch_size: int = 0
     plan: str = ""
     host_profile: str = ""
     price_basis: str | None = None

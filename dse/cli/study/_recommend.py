@@ -12,37 +12,25 @@ from dse.cli._complete import platforms as platform_names
 from dse.cli._exit import ExitCode
 from dse.cli._options import (
     ForceOption,
-    HostProfileOption,
     JsonOption,
-    KernelsOption,
-    LaunchOption,
-    LinkOption,
-    ModelArgument,
-    NetworkOption,
-    PriceBasisOption,
-    PriceProviderOption,
-    ProgramOption,
-    ReplicaPlacementOption,
-    ReplicasOption,
     SeedOption,
-    SetOption,
-    SyncIntervalOption,
-    TableTypeOption,
-    WireOption,
     listed,
     new_file,
     quantity,
     whole_numbers,
     with_host_profile,
 )
+from dse.cli.job._options import describes_job
 
 if TYPE_CHECKING:
     from dse._terminal import Console
+    from dse.cli.job._request import Request
     from dse.search.recommend import Recommendation, Solved
 
 
+@describes_job(without=("platform", "world_size", "global_batch_size", "precision", "plan"))
 def recommend_command(
-    model: ModelArgument,
+    request: Request,
     target: Annotated[
         str,
         typer.Option(
@@ -107,8 +95,6 @@ def recommend_command(
             "--precisions", metavar="TYPES", help="Such as `tf32,fp16`; the model's own."
         ),
     ] = "",
-    basis: PriceBasisOption = None,
-    provider: PriceProviderOption = "",
     confidence: Annotated[
         str,
         typer.Option(
@@ -117,18 +103,6 @@ def recommend_command(
             help="Least probability to reach the goal, such as `95 %`.",
         ),
     ] = "50 %",
-    launch: LaunchOption = None,
-    replicas: ReplicasOption = None,
-    replica_placement: ReplicaPlacementOption = None,
-    sync_interval: SyncIntervalOption = None,
-    wire: WireOption = "",
-    table_data_type: TableTypeOption = None,
-    compute_kernels: KernelsOption = "",
-    program: ProgramOption = "",
-    link: LinkOption = "",
-    network: NetworkOption = "",
-    changes: SetOption = None,
-    host_profile: HostProfileOption = "",
     seed: SeedOption = 0,
     export: Annotated[
         Path | None,
@@ -149,7 +123,7 @@ def recommend_command(
     new_file("--export", export, force=force)
     with progress("looking", quiet=as_json) as display:
         found = recommend(
-            model,
+            request.model,
             target=target,
             deadline=deadline,
             budget=budget,
@@ -158,22 +132,13 @@ def recommend_command(
             world_sizes=whole_numbers("--world-sizes", world_sizes),
             batch_sizes=whole_numbers("--batch-sizes", batch_sizes),
             precisions=listed(precisions),
-            program=program,
-            link=link,
-            network=network,
-            launch=launch or "",
-            replicas=replicas,
-            replica_placement=replica_placement or "",
-            sync_interval=sync_interval,
-            communication_precision=wire,
-            table_data_type=table_data_type or "",
-            compute_kernels=compute_kernels,
-            price_basis=basis or "on_demand",
-            price_provider=provider,
+            price_basis=request.price_basis or "on_demand",
+            price_provider=request.price_provider,
             confidence=quantity("--confidence", confidence, UnitKind.FRACTION),
             seed=seed,
-            overrides=with_host_profile(changes, host_profile),
+            overrides=with_host_profile(request.overrides, request.host_profile),
             progress=display,
+            **request.parameters,
         )
     written = export if found.answer is not None else None
     if written is not None and found.answer is not None:

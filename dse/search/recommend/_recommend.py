@@ -58,15 +58,8 @@ class RecommendOptions:
             default.
         network: Network between nodes, where there are several; by default each that instances
             of the provider and basis have.
-        launch: How the host launches kernels; by default as the program does.
-        replicas: Sharding groups with a copy of all tables each; one by default.
-        replica_placement: Where the ranks of a group are, see the parameters of a space.
-        sync_interval: Iterations from one average of the copies to the next.
-        communication_precision: Formats of pooled embeddings on the wire; by default as the
-            program does.
-        table_data_type: Type of all embedding rows; that of each table by default.
-        compute_kernels: Kernels of the tables, joined by `+`, which say where these may be; device
-            memory by default.
+        parameters: Name and value of further parameters that every configuration has, as in search
+            spaces.
         price_basis: Which list prices count.
         price_provider: Only this one's; empty for the cheapest of all.
         confidence: Least probability to reach the goal; one half asks for the expected value.
@@ -83,13 +76,7 @@ class RecommendOptions:
     program: str = ""
     link: str = ""
     network: str = ""
-    launch: str = ""
-    replicas: int | None = None
-    replica_placement: str = ""
-    sync_interval: int | None = None
-    communication_precision: str = ""
-    table_data_type: str = ""
-    compute_kernels: str = ""
+    parameters: tuple[tuple[str, ParameterValue], ...] = ()
     price_basis: str = "on_demand"
     price_provider: str = ""
     confidence: float = 0.5
@@ -174,22 +161,12 @@ def option_evaluator(
         networks=(),
         search=SearchBlock().to_settings(),
     )
-    fixed: dict[str, ParameterValue] = {}
+    fixed = dict(options.parameters)
+    for name in fixed:
+        if name not in workload.parameters.model_fields:
+            raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    for name in (
-        "launch",
-        "communication_precision",
-        "replicas",
-        "replica_placement",
-        "sync_interval",
-        "table_data_type",
-        "compute_kernels",
-    ):
-        if value := getattr(options, name):
-            if name not in workload.parameters.model_fields:
-                raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
-            fixed[name] = value
     for name, wrong in workload.wrong_values(fixed):
         # What every configuration has besides is not among these.
         if name in fixed:

@@ -7,21 +7,22 @@ recomputes as little as it can.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
 from dse.model import AttentionKind
-from dse.workload.transformer._types import DataSharding, Parallelism, Recompute
+from dse.workload.transformer._types import DataSharding, Recompute
 from dse.workload.transformer.step._schedule import layers_by_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._types import Parallelism
 
-#: What is chosen; everything else keeps its default.
+#: What is chosen, as far as it is not given; everything else stays as it is.
 CHOSEN = (
     "tensor",
     "pipeline",
@@ -50,67 +51,95 @@ _LONG_WAIT, _SHORT_WAIT = 0.02, 0.005
 _LEAST_LAYERS = 2
 
 
-def usual_ways(job: TransformerJob) -> Iterator[Parallelism]:
+def usual_ways(job: TransformerJob, given: Collection[str] = ()) -> Iterator[Parallelism]:
     """Yields the usual ways to parallelize a job that fit the memory of its ranks.
 
     Args:
-        job: What is trained and where; its own parallelism does not matter.
+        job: What is trained and where; what is not in :data:`CHOSEN` stays as it has it.
+        given: Those of :data:`CHOSEN` that stay, too.
     """
-    world_size = job.cluster.world_size
-    for tensor in _divisors(gcd(job.cluster.domain_size, job.model.heads)):
-        for context in _contexts(job, world_size // tensor):
-            depths = 0
-            for pipeline in _divisors(world_size // tensor // context):
-                spread = Parallelism(
-                    tensor=tensor,
-                    pipeline=pipeline,
-                    data=world_size // tensor // context // pipeline,
-                    context=context,
-                    sequence_parallel=tensor > 1,
-                )
-                ways = list(_of_depth(job, spread))
-                yield from ways
-                depths += any(way.recompute is not Recompute.FULL for way in ways)
-                if depths == _DEPTHS:
+    return _Lattice(job, frozenset(given)).ways()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lattice:
+    """The ways to parallelize a job; see :func:`usual_ways`."""
+
+    job: TransformerJob
+    given: frozenset[str]
+
+    def _choices(self, name: str, usual: Iterable[Any]) -> list[Any]:
+        """Returns the values to try of a degree or switch."""
+        return [getattr(self.job.parallelism, name)] if name in self.given else list(usual)
+
+    def ways(self) -> Iterator[Parallelism]:
+        """Yields the ways."""
+        job = self.job
+        world_size = job.cluster.world_size
+        for tensor in self._choices(
+            "tensor", _divisors(gcd(job.cluster.domain_size, job.model.heads))
+        ):
+            for context in self._choices("context", _contexts(job, world_size // tensor)):
+                depths = 0
+                ranks = world_size // tensor // context
+                for pipeline in self._choices("pipeline", _divisors(ranks)):
+                    spread = replace(
+                        job.parallelism,
+                        tensor=tensor,
+                        pipeline=pipeline,
+                        data=max(1, ranks // pipeline),
+                        context=context,
+                    )
+                    ways = [
+                        way
+                        for shared in self._choices("sequence_parallel", (tensor > 1,))
+                        for way in self._of_depth(replace(spread, sequence_parallel=shared))
+                    ]
+                    yield from ways
+                    depths += any(way.recompute is not Recompute.FULL for way in ways)
+                    if depths == _DEPTHS:
+                        break
+
+    def _of_depth(self, spread: Parallelism) -> Iterator[Parallelism]:
+        """Yields the ways with given degrees of tensor, context and pipeline parallelism."""
+        for expert in self._choices("expert", _experts(self.job, spread)):
+            for sharding in self._choices("data_sharding", _shardings(spread)):
+                if sharding is not DataSharding.NONE and spread.replicas == 1:
+                    # It was given, and there is nothing to share.
                     break
+                for micro_batch in self._choices("micro_batch_size", _MICRO_BATCHES):
+                    samples = spread.data * micro_batch
+                    micro_batches, rest = divmod(self.job.global_batch_size, samples)
+                    # More samples a micro-batch than stages could share leave some of them idle.
+                    if rest or (micro_batch > 1 and micro_batches < spread.pipeline):
+                        break
+                    own = replace(
+                        spread, expert=expert, data_sharding=sharding, micro_batch_size=micro_batch
+                    )
+                    chunks = _interleaves(self.job, spread, micro_batches)
+                    found = [
+                        way
+                        for interleave in self._choices("interleave", chunks)
+                        if (way := self._fitting(replace(own, interleave=interleave)))
+                    ]
+                    if not found:
+                        # Larger micro-batches need more memory.
+                        break
+                    yield from found
 
-
-def _of_depth(job: TransformerJob, spread: Parallelism) -> Iterator[Parallelism]:
-    """Yields the ways with given degrees of tensor, context and pipeline parallelism."""
-    for expert in _experts(job, spread):
-        for sharding in _shardings(spread):
-            for micro_batch in _MICRO_BATCHES:
-                samples = spread.data * micro_batch
-                micro_batches, rest = divmod(job.global_batch_size, samples)
-                # More samples a micro-batch than stages could share leave some of them idle.
-                if rest or (micro_batch > 1 and micro_batches < spread.pipeline):
-                    break
-                own = replace(
-                    spread, expert=expert, data_sharding=sharding, micro_batch_size=micro_batch
-                )
-                found = [
-                    way
-                    for interleave in _interleaves(job, spread, micro_batches)
-                    if (way := _fitting(job, replace(own, interleave=interleave)))
-                ]
-                if not found:
-                    # Larger micro-batches need more memory.
-                    break
-                yield from found
-
-
-def _fitting(job: TransformerJob, spread: Parallelism) -> Parallelism | None:
-    """Returns a way with as little recomputation as fits; None if none does."""
-    unfused = job.model.attention is AttentionKind.UNFUSED
-    for recompute in (Recompute.NONE, *([Recompute.SELECTIVE] if unfused else []), Recompute.FULL):
-        way = replace(job, parallelism=replace(spread, recompute=recompute))
-        try:
-            way.check()
-        except ConfigError:
-            return None
-        if not way.cannot_fit():
-            return way.parallelism
-    return None
+    def _fitting(self, spread: Parallelism) -> Parallelism | None:
+        """Returns a way with as little recomputation as fits; None if none does."""
+        unfused = self.job.model.attention is AttentionKind.UNFUSED
+        least = (Recompute.NONE, *([Recompute.SELECTIVE] if unfused else []), Recompute.FULL)
+        for recompute in self._choices("recompute", least):
+            way = replace(self.job, parallelism=replace(spread, recompute=recompute))
+            try:
+                way.check()
+            except ConfigError:
+                return None
+            if not way.cannot_fit():
+                return way.parallelism
+        return None
 
 
 def _contexts(job: TransformerJob, ranks: int) -> list[int]:

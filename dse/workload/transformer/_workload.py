@@ -180,7 +180,8 @@ class TransformerWorkload(ModelWorkload):
         self, platform: Platform, parameters: Mapping[str, ParameterValue]
     ) -> Iterator[Mapping[str, ParameterValue]]:
         """Yields the usual ways to parallelize the step; see the base class."""
-        for spread in usual_ways(self.job(platform, parameters)):
+        given = parameters.keys() & set(CHOSEN)
+        for spread in usual_ways(self.job(platform, parameters), given):
             values = {name: getattr(spread, name) for name in CHOSEN}
             yield {
                 **parameters,

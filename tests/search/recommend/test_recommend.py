@@ -573,6 +573,36 @@ def test_transformers_get_the_best_way_to_spread_them():
         assert solved.throughput_per_s < evaluator.bound_per_s(solved.option)
 
 
+def test_what_is_given_holds_for_every_way():
+    options = RecommendOptions(
+        platforms=("h100_sxm",),
+        world_sizes=(8,),
+        batch_sizes=(64,),
+        parameters=(("tensor", 2), ("data_sharding", "zero1"), ("schedule", "gpipe")),
+    )
+    free = replace(options, parameters=())
+    goal = HourlyBudget(60.0)
+    given, best = (recommend("gpt_1_7b", goal, one).answer for one in (options, free))
+    chosen = dict(given.configuration.parameters)
+    assert tuple((name, chosen[name]) for name, _ in options.parameters) == options.parameters
+    assert given.throughput_per_s <= best.throughput_per_s
+    # The step is the one that these parameters have anywhere.
+    job = TransformerWorkload(load_workload("gpt_1_7b").model).job(
+        load_platform("h100_sxm"), chosen
+    )
+    assert given.prediction.iteration_time_s == pytest.approx(job.simulated().time_s)
+
+
+def test_parameters_are_checked():
+    with pytest.raises(ConfigError, match="replicas: not for a transformer"):
+        recommend("gpt_1_7b", Target(1.0), RecommendOptions(parameters=(("replicas", 2),)))
+    with pytest.raises(ConfigError, match="tensor: not for a recommendation model"):
+        recommend("dlrm_tiny", Target(1.0), RecommendOptions(parameters=(("tensor", 2),)))
+    wrong = RecommendOptions(parameters=(("launch", "cuda"),))
+    with pytest.raises(ConfigError, match="launch"):
+        recommend("dlrm_tiny", Target(1.0), wrong)
+
+
 def test_wrong_questions():
     with pytest.raises(UnknownNameError):
         recommend("dlrm_tinny", Target(1.0))
