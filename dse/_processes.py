@@ -80,7 +80,7 @@ def start(process: BaseProcess) -> None:
 
 
 def end_with_starter() -> None:
-    """Has this process end when its starter does, whatever it is doing then."""
+    """Ends this process when its parent exits, whatever it is doing then."""
     threading.Thread(target=_wait_for_starter, daemon=True).start()
 
 
@@ -93,7 +93,7 @@ def _wait_for_starter() -> None:
 
 @contextmanager
 def _our_path() -> Iterator[None]:
-    """Has a server that is started meanwhile import from where this process does.
+    """Makes a server that is started in the block import from where this process does.
 
     It imports before it is sent this path, and would look into the working directory first.
     """

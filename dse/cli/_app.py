@@ -240,7 +240,7 @@ def run_app() -> None:
         sys.exit(ExitCode.INTERRUPTED)
     except (_ReaderGoneError, BrokenPipeError):
         # The reader (head, less) has gone.
-        _let_go(sys.stdout)
+        _discard(sys.stdout)
         sys.exit(ExitCode.BAD_INPUT)
     except (OSError, MemoryError) as error:
         if _state["debug"]:
@@ -257,12 +257,12 @@ def _system_problem(error: OSError | MemoryError) -> str:
         problem = f"{shown_path(error.filename)}: {error.strerror}"
         return f"{problem}; {step}" if step else problem
     # The disk of standard output may be full.
-    _let_go(sys.stdout)
+    _discard(sys.stdout)
     return f"{error.strerror or error}; {step or '`dse --debug` shows where'}"
 
 
-def _let_go(stream: TextIO) -> None:
-    """Lets go what a stream still holds; it would be written at the end, where that can fail."""
+def _discard(stream: TextIO) -> None:
+    """Discards what a stream still buffers: written at the end, it could fail again."""
     with suppress(OSError):  # it may be no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -275,5 +275,5 @@ def _end_with(message: str) -> NoReturn:
             print(f"error: {visible(line)}", file=sys.stderr)  # noqa: T201
         sys.stderr.flush()
     except OSError:  # standard error may be full; the exit code still tells
-        _let_go(sys.stderr)
+        _discard(sys.stderr)
     sys.exit(ExitCode.BAD_INPUT)

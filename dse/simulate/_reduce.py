@@ -47,7 +47,7 @@ class Node:
 
     Attributes:
         start: When it starts.
-        row: Row of the varying durations that it lasts, or -1 for none.
+        row: Row of the varying durations that it takes, or -1 for none.
         earliest_end_s: What its end is at least, whatever the varying durations are.
     """
 

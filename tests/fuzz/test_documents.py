@@ -76,7 +76,7 @@ def test_models(tmp_path, count):
         model = load_model(str(path))
         assert repr(model)
         if hasattr(model, "parameter_count"):
-            assert model.parameter_count >= 0
+            assert model.parameter_count > 0
         for table in getattr(model, "tables", ()):
             assert table.rows > 0
             assert table.dim > 0
@@ -114,10 +114,10 @@ def test_calibrations(tmp_path, count):
     def read(_path):
         platform = load_platform(str(tmp_path / "p.yaml"))
         for curve in (one for each in platform.links for one in each.calibrations):
-            assert curve.curve.at(1e6) >= 0
+            assert curve.curve.at(1e6) > 0
         for network in platform.networks:
             two_nodes = platform.cluster(2 * platform.devices_per_node, network=network.name)
-            assert collective_estimate(two_nodes, "all_reduce", 1e6).time_s >= 0
+            assert collective_estimate(two_nodes, "all_reduce", 1e6).time_s > 0
 
     files = variants([as_json(built_in)], count("calibrations"), 3)
     check_reader(files, tmp_path / "mine.json", read, valid=1)

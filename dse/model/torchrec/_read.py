@@ -213,7 +213,7 @@ def _composed(tables: TableList, recipe: ModelRecipe) -> tuple[str, DlrmModel]:
 
 
 def _attention(model: DlrmModel) -> Attention:
-    """What the sequence has of a model whose only other layer is a single output of everything."""
+    """Returns the attention of a model whose only other layer is one output of everything."""
     sequence = model.sequence
     assert sequence is not None
     output = interaction_width(model) + 1

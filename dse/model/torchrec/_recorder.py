@@ -270,7 +270,7 @@ def _storage(tensor: Any) -> int:
 
 
 def _weight(tensor: Any) -> float:
-    """What a value counts: values of whole numbers and masks are not those of the arithmetic."""
+    """Returns the weight of a value: integers and masks are not in the precision of arithmetic."""
     return 1.0 if tensor.is_floating_point() else tensor.element_size() / 4
 
 

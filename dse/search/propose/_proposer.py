@@ -171,7 +171,7 @@ class Proposer(Strategy):
         return batch
 
     def _propose(self, count: int, *, ahead: bool) -> Batch:
-        """Goes on with a round; one ahead only up to where an answer matters."""
+        """Continues a round; a round ahead stops where the next proposal depends on an answer."""
         proposals: list[Proposal] = []
         rejections: list[Rejection] = []
         while len(proposals) < count and not self.exhausted and (not ahead or self._decided()):

@@ -103,7 +103,7 @@ def _judge(
 
 
 def judge(solved: Solved, goal: Goal, confidence: float) -> Judgement:
-    """Returns what becomes of an option whose plan is known."""
+    """Judges an option whose plan is known."""
     required = goal.required_per_s(solved.option.price_usd_per_hour)
     reached = solved.throughput_per_s >= required and solved.probability(goal) >= confidence
     verdict = Verdict.MISSES if solved.bound_per_s < required else Verdict.UNDECIDED

@@ -74,7 +74,7 @@ class JournalBackend:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Has what is appended inside written to the disk at once, which waits for it once.
+        """Batches what is appended in the block into one write and one fsync.
 
         Raises:
             OSError: It cannot be written.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def substitute_for(name: str, device: str) -> OperatorBuilder | None:
-    """Returns what stands for an operator on a device, or None if it stands for itself."""
+    """Returns what replaces an operator on a device, or None if it runs there as it is."""
     return _ON_CPU.get(name) if device == "cpu" else None
 
 

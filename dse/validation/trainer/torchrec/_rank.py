@@ -150,6 +150,6 @@ class TorchRecRank:
         return tensor.detach().to("cpu", self._torch.float64).numpy()
 
     def close(self) -> None:
-        """Lets go of the module; what its pipeline has sent ahead has arrived on all ranks."""
+        """Frees the module, once all ranks have received what its pipeline sent ahead."""
         self._torch.distributed.barrier()
         del self._pipeline, self._sharded
