@@ -181,6 +181,15 @@ TRANSFORMER_OPTIONS: dict[str, Any] = {
             metavar="TYPE",
         ),
     ],
+    "fp8_param_gather": Annotated[
+        bool | None,
+        _transformer(
+            "Weights are kept and gathered in FP8, not in BF16 as well; as the program does by "
+            "default.",
+            "--fp8-param-gather/--no-fp8-param-gather",
+            metavar=None,
+        ),
+    ],
 }
 
 #: Every option, by the name of the parameter of workloads, or else of the field of a request.

@@ -12,7 +12,7 @@ from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._text import format_parallelism
-from dse.workload.transformer._types import Recompute
+from dse.workload.transformer._types import DataSharding, Recompute
 from dse.workload.transformer.explain._attribution import attributed_step
 from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
 from dse.workload.transformer.memory._offload import check_offload
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         Parallelism,
         TransformerRuntime,
     )
+
+#: Precisions of products in which programs keep weights.
+FP8_PARAMETERS = frozenset({Precision.FP8, Precision.MXFP8})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,32 @@ class TransformerJob(Job):
         ):
             return 4
         return software.gradient_bytes
+
+    @property
+    def fp8_parameters(self) -> bool:
+        """Whether weights of products are kept in FP8, and not in BF16 as well.
+
+        Programs do so where the FP32 weights are sharded.
+        """
+        sharded = self.parallelism.data_sharding is not DataSharding.NONE
+        return self.software.fp8_parameters and sharded and self.precision in FP8_PARAMETERS
+
+    @property
+    def gathers_fp8(self) -> bool:
+        """Whether sharded weights of products are gathered in FP8.
+
+        Factors of blocks differ between a weight and its transpose: both are made of BF16.
+        """
+        return self.fp8_parameters and self.precision is Precision.FP8
+
+    @property
+    def operand_copies(self) -> int:
+        """Copies of a weight in few bits: as it is, and transposed where products need that.
+
+        Tensor cores that take factors of 32 values take operands with one factor in any layout.
+        """
+        any_layout = self.cluster.device.peak.has(Precision.MXFP8)
+        return 1 if self.precision is Precision.FP8 and any_layout else 2
 
     @property
     def own_engines(self) -> bool:

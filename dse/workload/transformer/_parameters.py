@@ -126,6 +126,8 @@ class TransformerParameters(ParametersBlock):
             gathers them again for its backward pass.
         no_sync: Whether sharded gradients are reduced after the last micro-batch, not after each.
         gradient_reduction_precision: Type of gradients in their sums; the program's by default.
+        fp8_param_gather: Whether weights are kept and gathered in FP8; as the program does by
+            default.
         program: Training programs; `dse list programs` has all.
     """
 
@@ -156,6 +158,7 @@ class TransformerParameters(ParametersBlock):
     reshard_after_forward: Switches | None = None
     no_sync: Switches | None = None
     gradient_reduction_precision: ReductionPrecisions | None = None
+    fp8_param_gather: Switches | None = None
     program: Annotated[
         Programs | None, Field(validation_alias=AliasChoices("program", "software"))
     ] = None

@@ -323,6 +323,9 @@ class TransformerRuntime:
         gradient_bytes: Bytes of a gradient value where it is summed over micro-batches and ranks,
             with weights of two bytes.
         sums_bf16_in_fp32: With weights in BF16 these are four bytes in any case.
+        fp8_parameters: Weights of products in FP8 are kept as products read them, and gathered so
+            where one scale factor a tensor allows it; else they are kept in BF16 as well
+            (`fp8_param_gather` of Megatron-Core).
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
@@ -375,6 +378,7 @@ class TransformerRuntime:
     stops_recomputing_early: bool = True
     gradient_bytes: int = 4
     sums_bf16_in_fp32: bool = False
+    fp8_parameters: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL

@@ -13,7 +13,7 @@ from dse.model import TransformerDocument
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._model_workload import ModelWorkload
 from dse.workload.transformer._contents import model_contents
-from dse.workload.transformer._job import TransformerJob
+from dse.workload.transformer._job import FP8_PARAMETERS, TransformerJob
 from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._text import format_parallelism
@@ -161,13 +161,14 @@ class TransformerWorkload(ModelWorkload):
 
     @classmethod
     def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:
-        """Returns how the program is written, with gradients as parameters want them reduced."""
+        """Returns how the program is written, with what parameters want to be otherwise."""
         software = TRANSFORMER_PROGRAMS[cls.program_name(parameters)].software
-        wanted = parameters.get("gradient_reduction_precision")
-        if wanted is None:
-            return software
-        value_bytes = Precision(str(wanted)).value_bytes
-        return replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
+        if (reduced := parameters.get("gradient_reduction_precision")) is not None:
+            value_bytes = Precision(str(reduced)).value_bytes
+            software = replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
+        if (kept := parameters.get("fp8_param_gather")) is not None:
+            software = replace(software, fp8_parameters=bool(kept))
+        return software
 
     @classmethod
     def batch_grain(cls, configuration: Configuration) -> int:
@@ -199,7 +200,7 @@ class TransformerWorkload(ModelWorkload):
         """Returns the job; data parallelism takes the ranks that the other degrees leave over.
 
         Raises:
-            ConfigError: Gradients cannot be reduced in the type asked for.
+            ConfigError: Gradients cannot be reduced, or weights kept, in the type asked for.
         """
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
         program = self.program_name(parameters)
@@ -210,7 +211,7 @@ class TransformerWorkload(ModelWorkload):
                 f"gradient reduction in {reduced} with precision {precision}: gradients have the "
                 f"type of the weights or {Precision.FP32}; leave it out, or use {Precision.FP32}"
             )
-        return TransformerJob(
+        job = TransformerJob(
             model=self.model,
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
@@ -219,6 +220,14 @@ class TransformerWorkload(ModelWorkload):
             software=self._software(parameters),
             program=program,
         )
+        if parameters.get("fp8_param_gather") and not job.fp8_parameters:
+            raise ConfigError(
+                f"fp8_param_gather with precision {precision} and data sharding "
+                f"{job.parallelism.data_sharding}: programs keep weights in "
+                f"{' or '.join(sorted(FP8_PARAMETERS))}, and only if something is sharded; leave "
+                "it out"
+            )
+        return job
 
 
 def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:

@@ -274,6 +274,63 @@ def test_gradients_are_reduced_in_the_precision_that_is_asked_for():
         gradient_bytes("fp16", gradient_reduction_precision="bf16")
 
 
+# --- weights in FP8 ----------------------------------------------------------------------------
+
+
+def fp8_job(platform, precision="fp8", **more):
+    given = {"world_size": 8, "global_batch_size": 8, "data_sharding": "zero1", **more}
+    return load_workload("gpt_7_5b").job(
+        load_platform(platform), {"precision": precision, "program": "nemo", **given}
+    )
+
+
+def weight_bytes(job):
+    return dict(job.memory()[0].parts)["weights"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "precision", "copies"),
+    [("h100_sxm", "fp8", 2), ("b200_sxm", "fp8", 1), ("b200_sxm", "mxfp8", 2)],
+)
+def test_weights_are_kept_as_products_read_them(platform, precision, copies):
+    """As they are and transposed; Blackwell needs no transpose with one factor a tensor."""
+    kept, beside = (
+        fp8_job(platform, precision, fp8_param_gather=narrow) for narrow in (True, False)
+    )
+    model = kept.model
+    matrices = model.layers * model.layer_matrix_parameters
+    operand = kept.precision.operand_bytes
+    # In BF16: all parameters, or those that no product in FP8 reads.
+    assert weight_bytes(beside) == pytest.approx(
+        2 * model.parameter_count + copies * operand * matrices
+    )
+    assert weight_bytes(beside) - weight_bytes(kept) == pytest.approx(2 * matrices)
+    assert kept.simulated().time_s <= beside.simulated().time_s
+
+
+def test_one_factor_a_tensor_halves_what_is_gathered():
+    def gathered_s(precision, narrow):
+        job = fp8_job("b200_sxm", precision, data_sharding="zero3", fp8_param_gather=narrow)
+        slow = replace(job.cluster.link, bandwidth_bytes_per_s=1e6, calibrations=())
+        return replace(job, cluster=replace(job.cluster, link=slow)).simulated().time_s
+
+    # Two gathers and a sum of gradients in two bytes: 2 + 2 + 2 bytes become 1 + 1 + 2.
+    assert gathered_s("fp8", True) / gathered_s("fp8", False) == pytest.approx(4 / 6, abs=0.02)
+    assert gathered_s("mxfp8", True) == pytest.approx(gathered_s("mxfp8", False))
+
+
+def test_weights_are_in_fp8_where_the_program_has_them_so():
+    assert fp8_job("h100_sxm").fp8_parameters
+    assert not fp8_job("h100_sxm", program="torchtitan").fp8_parameters
+    assert fp8_job("h100_sxm", program="torchtitan", fp8_param_gather=True).fp8_parameters
+    assert not fp8_job("h100_sxm", "bf16").fp8_parameters
+    assert not fp8_job("h100_sxm", data_sharding="none").fp8_parameters
+    with pytest.raises(ConfigError, match="fp8_param_gather with precision bf16"):
+        fp8_job("h100_sxm", "bf16", fp8_param_gather=True)
+    with pytest.raises(ConfigError, match="data sharding none"):
+        fp8_job("h100_sxm", data_sharding="none", fp8_param_gather=True)
+
+
 # --- spaces --------------------------------------------------------------------------------------
 
 
@@ -286,6 +343,7 @@ def test_spaces_say_all_choices_and_have_none_by_default():
         "reshard_after_forward": (True, False),
         "no_sync": (False, True),
         "gradient_reduction_precision": ("bf16", "fp32"),
+        "fp8_param_gather": (True, False),
     }
     plain = {one.name for one in TransformerParameters.model_validate(given).expand()}
     assert not plain & set(chosen)

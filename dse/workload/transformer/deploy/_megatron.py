@@ -257,6 +257,10 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
             yield f"--num-distributed-optimizer-instances {instances}"
         if software.overlap_gradients:
             yield "--overlap-param-gather"
+        if job.fp8_parameters:
+            yield "--fp8-param-gather"
+            if job.precision is Precision.MXFP8:
+                yield "--reuse-grad-buf-for-mxfp8-param-ag"
     if not software.fused_accumulation:
         yield "--no-gradient-accumulation-fusion"
     if job.precision.outside_products is Precision.BF16 and job.gradient_bytes == 2:
@@ -278,6 +282,8 @@ def _fsdp(job: TransformerJob) -> Iterator[str]:
         if wrong:
             raise FORMAT.refusal(f"{sharding} with {what}", f"use {DataSharding.OPTIMIZER}")
     yield "--use-torch-fsdp2"
+    if job.gathers_fp8:
+        yield "--fp8-param-gather"
     if sharding is DataSharding.GRADIENTS or not job.parallelism.reshard_after_forward:
         yield "--torch-fsdp2-no-reshard-after-forward"
     # FSDP2 owns the gradients, and saves in the format of torch.distributed.

@@ -281,7 +281,10 @@ def _precision(job: TransformerJob) -> tuple[list[str], list[Section]]:
     if experts and job.parallelism.context > 1:
         raise FORMAT.refusal(f"{job.precision} experts with context parallelism", "use context 1")
     kind = "float8" if job.precision is Precision.FP8 else "mx"
-    sections: list[Section] = [(f"quantize.linear.{kind}", {"filter_fqns": ["output"]})]
+    linear: dict[str, Value] = {"filter_fqns": ["output"]}
+    if job.gathers_fp8 and job.parallelism.data_sharding is DataSharding.PARAMETERS:
+        linear |= {"enable_fsdp_float8_all_gather": True}
+    sections: list[Section] = [(f"quantize.linear.{kind}", linear)]
     if experts:
         sections.append((f"quantize.grouped_mm.{kind}", {"fqns": ["experts"]}))
     return [title for title, _ in sections], sections

@@ -174,13 +174,17 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         weights = parameters * _MASTER_BYTES * part
         optimizer = parameters * state * part
     if problem.precision.is_low:
-        # Transformer Engine keeps the weights, and casts of them as they are and transposed; of
-        # sharded ones while they are gathered.
-        casts = 2 * problem.precision.operand_bytes * stage_matrix_parameters(problem, stage)
+        # Transformer Engine keeps casts of the weights, as they are and transposed where products
+        # need that, and the weights unless parameters are in FP8; of sharded ones while they are
+        # gathered.
+        matrices = stage_matrix_parameters(problem, stage)
+        casts = problem.operand_copies * problem.precision.operand_bytes * matrices
         if sharding is DataSharding.PARAMETERS:
             casts *= min(
                 1.0, _gathered_layers(problem, stage) / max(1, problem.stage_layers(stage))
             )
+        elif problem.fp8_parameters:
+            casts -= value * matrices
         weights += casts
     activations, held_bytes = _activations_bytes(problem, stage)
     buffers = _buffers_bytes(problem, stage)
@@ -331,8 +335,10 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
         first, last = stage == 0, stage == parallelism.pipeline - 1
         rest = end_parameters(problem, last=False) if first else 0.0
         rest += end_parameters(problem, last=True) if last else 0.0
-        # Gathered layers and root, and one unreduced gradient of the larger of both.
-        total += value * (_gathered_layers(problem, stage) * layer + rest)
+        # Gathered layers and root, and one unreduced gradient of the larger of both. Weights that
+        # are gathered in FP8 are among the casts.
+        layers = 0 if problem.gathers_fp8 else _gathered_layers(problem, stage)
+        total += value * (layers * layer + rest)
         if not parallelism.no_sync:
             total += problem.gradient_bytes * max(layer, rest)
     return total

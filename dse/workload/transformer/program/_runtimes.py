@@ -29,6 +29,7 @@ IDEAL_RUNTIME = TransformerRuntime(
     framework_calls_per_op=1.0,
     rotary=RotaryKernels.NONE,
     gradient_bytes=2,
+    fp8_parameters=True,
     optimizer_traffic_bytes=28.0,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
 )
@@ -57,9 +58,11 @@ MEGATRON = TransformerRuntime(
 #: Megatron-Core with Transformer Engine, as NeMo and Megatron-Bridge run it: gradients are reduced
 #: in two bytes during the backward pass; norms, activations and the loss are fused. An update
 #: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
-#: writes the weight in its precision (2).
+#: writes the weight in its precision (2). Recipes for FP8 and MXFP8 keep parameters in these
+#: (Megatron-Bridge's `mixed_precision.py`).
 MEGATRON_CORE = TransformerRuntime(
     gradient_bytes=2,
+    fp8_parameters=True,
     optimizer_traffic_bytes=30.0,
     flash_kernel=FlashKernel.CURRENT,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,

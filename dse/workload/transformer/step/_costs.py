@@ -212,8 +212,9 @@ class StepCosts:
             traffic *= self._software.optimizer_traffic_bytes
         precision = self._problem.precision
         if precision.is_low:
-            # The new weights are read, and written twice: as they are, and transposed.
-            cast = precision.outside_products.value_bytes + 2 * precision.operand_bytes
+            # The new weights are read, and written as they are and, where needed, transposed.
+            written = self._problem.operand_copies * precision.operand_bytes
+            cast = precision.outside_products.value_bytes + written
             traffic += stage_matrix_parameters(self._problem, stage) * cast
         device = self._cluster.device
         times = _kernel_times(device, self._problem.precision, self._software)
@@ -236,7 +237,13 @@ class StepCosts:
             return total_cost(transfers.gathered(self._root_parameters(stage > 0)), calls)
         if role is Role.GATHER_UPDATED:
             units = self._problem.stage_layers(stage) + 1
-            gathered = transfers.gathered(*self._stage(stage), tensors=self._tensors(stage))
+            parameters, experts = self._stage(stage)
+            gathered = transfers.gathered(
+                parameters,
+                experts,
+                matrices=stage_matrix_parameters(self._problem, stage) - experts,
+                tensors=self._tensors(stage),
+            )
             return total_cost(gathered, Cost(dispatch_s=units * calls.dispatch_s))
         if role is Role.REDUCE_ALL:
             return transfers.reduced(*self._stage(stage), tensors=self._tensors(stage))

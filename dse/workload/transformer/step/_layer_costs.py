@@ -321,7 +321,9 @@ class LayerCosts:
     def _gathered(self) -> Cost:
         if self._parallelism.data_sharding is not DataSharding.PARAMETERS:
             return Cost()
-        return self._transfers.gathered(*self._parameters)
+        model, tensor = self._problem.model, self._parallelism.tensor
+        matrices = model.layer_matrix_parameters_of(tensor)
+        return self._transfers.gathered(*self._parameters, matrices=matrices)
 
     def _reduced(self) -> Cost:
         return self._transfers.reduced(*self._parameters, tensors=LAYER_TENSORS)

@@ -306,12 +306,26 @@ class Transfers:
 
     # --- replicas -------------------------------------------------------------------------------
 
-    def gathered(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:
-        """Returns parameters, and those of experts, gathered from their shards."""
+    def gathered(
+        self, parameters: float, experts: float = 0.0, *, matrices: float = 0.0, tensors: int = 1
+    ) -> Cost:
+        """Returns parameters, and those of experts, gathered from their shards.
+
+        Args:
+            parameters: Parameters of a rank without those of experts.
+            experts: Its parameters of experts.
+            matrices: Those of `parameters` that products in few bits read.
+            tensors: Weights that they are in.
+        """
         groups, op = self._groups, CollectiveOp.ALL_GATHER
+        saved = 0.0
+        if self._problem.gathers_fp8:
+            saved = self._value - self._problem.precision.operand_bytes
+        size = self._value * parameters - saved * matrices
+        of_experts = (self._value - saved) * experts
         return total_cost(
-            self._in_parts(op, self._value * parameters, groups.shards, tensors),
-            self._in_parts(op, self._value * experts, groups.expert_zero, tensors),
+            self._in_parts(op, size, groups.shards, tensors),
+            self._in_parts(op, of_experts, groups.expert_zero, tensors),
         )
 
     def reduced(self, parameters: float, experts: float = 0.0, *, tensors: int = 1) -> Cost:

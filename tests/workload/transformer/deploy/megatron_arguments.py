@@ -493,6 +493,17 @@ TABLE = [
         lambda job: {"fp8_block": "blockwise", "mxfp8": "mxfp8"}.get(job.precision.value),
     ),
     (
+        "--fp8-param-gather",
+        "Keep the compute param in fp8 and perform the param all-gather in fp8 (demands a "
+        "distributed optimizer or FSDP2)",
+        lambda job: job.gathers_fp8 or (job.fp8_parameters and not fsdp(job)),
+    ),
+    (
+        "--reuse-grad-buf-for-mxfp8-param-ag",
+        "Reuse the grad buffer for the MXFP8 param all-gather (demanded by --fp8-param-gather)",
+        lambda job: job.precision is Precision.MXFP8 and job.fp8_parameters and not fsdp(job),
+    ),
+    (
         "--fp4-format",
         "Which nvfp4 format scheme to use for FP4 tensors in the forward and backward pass",
         lambda job: "e2m1" if job.precision is Precision.NVFP4 else None,

@@ -104,6 +104,12 @@ JOBS = {
     ),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
+    "sharded mxfp8": job(
+        "llama3_8b", precision=Precision.MXFP8, data=8, data_sharding=DataSharding.OPTIMIZER
+    ),
+    "sharded fp8": job(
+        "llama3_8b", precision=Precision.FP8, data=8, data_sharding=DataSharding.PARAMETERS
+    ),
     "deepseek": job(
         replace(load_model("deepseek_v3"), layers=7), tensor=2, pipeline=2, expert=2, data=2
     ),

@@ -174,6 +174,9 @@ def test_products_of_fewer_bits_are_conversions():
     dense = titan(precision=Precision.FP8)
     assert dense["model"]["converters"] == ["quantize.linear.float8"]
     assert dense["quantize"]["linear"]["float8"]["filter_fqns"] == ["output"]
+    assert "enable_fsdp_float8_all_gather" not in dense["quantize"]["linear"]["float8"]
+    sharded = titan(precision=Precision.FP8, data=8, data_sharding=ZERO3)
+    assert sharded["quantize"]["linear"]["float8"]["enable_fsdp_float8_all_gather"]
     experts = titan("qwen3_30b_a3b", precision=Precision.MXFP8)
     assert experts["model"]["converters"] == ["quantize.linear.mx", "quantize.grouped_mm.mx"]
     assert titan(precision=Precision.FP32)["training"]["mixed_precision_param"] == "float32"
