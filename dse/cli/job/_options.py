@@ -100,7 +100,8 @@ TRANSFORMER_OPTIONS: dict[str, Any] = {
     "sequence_parallel": Annotated[
         bool | None,
         _transformer(
-            "Tensor-parallel ranks share norms, dropout and residuals too.",
+            "Tensor-parallel ranks share norms, dropout and residuals too; as the program's "
+            "recipes do by default.",
             "--sequence-parallel/--no-sequence-parallel",
             metavar=None,
         ),

@@ -114,7 +114,8 @@ class TransformerParameters(ParametersBlock):
         interleave: Virtual pipeline stages of a stage; 1 is plain 1F1B.
         schedule: Order of the passes of a pipeline stage; `1f1b` by default.
         micro_batch_size: Samples of one pass through a stage.
-        sequence_parallel: Whether tensor-parallel ranks share norms, dropout and residuals too.
+        sequence_parallel: Whether tensor-parallel ranks share norms, dropout and residuals too; as
+            recipes of the program do by default.
         recompute: Activations that the backward pass recomputes.
         recompute_modules: Parts of a layer that selective recomputation repeats, joined by `+`.
         recompute_layers: Layers of each (virtual) stage that are recomputed; 0 for all.
@@ -147,7 +148,7 @@ class TransformerParameters(ParametersBlock):
     interleave: RankCounts = [1]
     schedule: Schedules | None = None
     micro_batch_size: Counts = [1]
-    sequence_parallel: Switches = [False]
+    sequence_parallel: Switches | None = None
     recompute: Recomputations = ["none"]
     recompute_modules: RecomputedModules = [""]
     recompute_layers: LayerCounts = [0]

@@ -306,6 +306,7 @@ class TransformerRuntime:
         prefetch_parameters: Sharded parameters of the next layer are gathered during this one.
         overlap_tensor: In the backward pass the collectives of tensor parallelism overlap
             with the product that makes the weights' gradient.
+        sequence_parallel: Recipes have sequence parallelism beside tensor parallelism.
         overlap_tensor_products: With sequence parallelism, gathers and scatters overlap in parts
             with the products whose operands or results they move.
         overlap_pipeline: Stages send and receive while they compute; else a sender waits until its
@@ -367,6 +368,7 @@ class TransformerRuntime:
     overlap_gradients: bool = True
     prefetch_parameters: bool = True
     overlap_tensor: bool = True
+    sequence_parallel: bool = False
     overlap_tensor_products: bool = True
     overlap_pipeline: bool = True
     fused_elementwise: bool = True

@@ -117,10 +117,11 @@ class TransformerWorkload(ModelWorkload):
         """Returns the model of a file; see :meth:`Workload.from_text`."""
         return cls(parse_document(text, TransformerDocument, file=file).to_model())
 
-    @staticmethod
-    def parallelism(configuration: Configuration) -> Parallelism:
+    @classmethod
+    def parallelism(cls, configuration: Configuration) -> Parallelism:
         """Returns how a configuration spreads the step."""
-        return _parallelism(dict(configuration.parameters))
+        parameters = dict(configuration.parameters)
+        return _parallelism(parameters, cls._software(parameters))
 
     @classmethod
     def details(cls, configuration: Configuration) -> tuple[tuple[str, str], ...]:
@@ -203,7 +204,7 @@ class TransformerWorkload(ModelWorkload):
             ConfigError: Gradients cannot be reduced, or weights kept, in the type asked for.
         """
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
-        program = self.program_name(parameters)
+        program, software = self.program_name(parameters), self._software(parameters)
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         reduced = parameters.get("gradient_reduction_precision")
         if reduced == Precision.BF16 and precision.outside_products is not Precision.BF16:
@@ -216,8 +217,8 @@ class TransformerWorkload(ModelWorkload):
             cluster=cluster,
             global_batch_size=int(parameters["global_batch_size"]),
             precision=precision,
-            parallelism=_parallelism(parameters),
-            software=self._software(parameters),
+            parallelism=_parallelism(parameters, software),
+            software=software,
             program=program,
         )
         if parameters.get("fp8_param_gather") and not job.fp8_parameters:
@@ -230,8 +231,14 @@ class TransformerWorkload(ModelWorkload):
         return job
 
 
-def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
+def _parallelism(
+    parameters: Mapping[str, ParameterValue], software: TransformerRuntime
+) -> Parallelism:
     """Returns how parameters spread the step.
+
+    Args:
+        parameters: The parameters.
+        software: How the program is written, for what they leave open.
 
     Raises:
         ConfigError: The degrees do not divide the ranks, or data-parallel ranks that there are
@@ -252,6 +259,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
             f"tensor {tensor} × pipeline {pipeline} × context {context} = {others} does not "
             f"divide {world_size} ranks; choose degrees whose product does"
         )
+    usual = software.sequence_parallel and tensor > 1
     shards = parameters.get("sharding_degree")
     dispatch = parameters.get("expert_dispatch")
     found = Parallelism(
@@ -264,7 +272,7 @@ def _parallelism(parameters: Mapping[str, ParameterValue]) -> Parallelism:
         expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
         interleave=degree("interleave"),
         schedule=choice("schedule", Schedule.ONE_F_ONE_B),
-        sequence_parallel=bool(parameters.get("sequence_parallel", False)),
+        sequence_parallel=bool(parameters.get("sequence_parallel", usual)),
         micro_batch_size=degree("micro_batch_size"),
         recompute=choice("recompute", Recompute.NONE),
         recompute_modules=RecomputeModule.of(str(parameters.get("recompute_modules", ""))),

@@ -331,6 +331,24 @@ def test_weights_are_in_fp8_where_the_program_has_them_so():
         fp8_job("h100_sxm", data_sharding="none", fp8_param_gather=True)
 
 
+# --- sequence parallelism ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "shares"),
+    [("megatron_bridge", True), ("torchtitan", True), ("megatron", False), ("nanotron", False)],
+)
+def test_sequences_are_shared_as_recipes_of_the_program_do(program, shares):
+    def shared(**more):
+        given = {"world_size": 8, "global_batch_size": 8, "program": program, **more}
+        return load_workload("gpt_7_5b").job(load_platform("h100_sxm"), given).parallelism
+
+    assert shared(tensor=2).sequence_parallel is shares
+    assert not shared(tensor=1).sequence_parallel
+    assert not shared(tensor=2, sequence_parallel=False).sequence_parallel
+    assert shared(tensor=2, sequence_parallel=True).sequence_parallel
+
+
 # --- spaces --------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ _FRAGMENTED = 0.02
 #: called once a kernel.
 IDEAL_RUNTIME = TransformerRuntime(
     framework_calls_per_op=1.0,
+    sequence_parallel=True,
     rotary=RotaryKernels.NONE,
     gradient_bytes=2,
     fp8_parameters=True,
@@ -61,6 +62,7 @@ MEGATRON = TransformerRuntime(
 #: writes the weight in its precision (2). Recipes for FP8 and MXFP8 keep parameters in these
 #: (Megatron-Bridge's `mixed_precision.py`).
 MEGATRON_CORE = TransformerRuntime(
+    sequence_parallel=True,
     gradient_bytes=2,
     fp8_parameters=True,
     optimizer_traffic_bytes=30.0,
@@ -115,9 +117,11 @@ NANOTRON = TransformerRuntime(
 )
 
 #: torchtitan with `torch.compile` of each layer: FSDP2 gathers and reduces alongside the layers,
-#: the latter in FP32; collectives of tensor parallelism wait. Fused AdamW updates FP32 shards
-#: (28 bytes) after norm (4) and clipping (8).
+#: the latter in FP32; collectives of tensor parallelism wait, and it has no tensor parallelism
+#: without sequence parallelism. Fused AdamW updates FP32 shards (28 bytes) after norm (4) and
+#: clipping (8).
 TORCHTITAN = TransformerRuntime(
+    sequence_parallel=True,
     overlap_tensor=False,
     overlap_tensor_products=False,
     fused_accumulation=False,
