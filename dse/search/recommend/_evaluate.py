@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.errors import ConfigError
+from dse.errors import ConfigError, DseError
 from dse.search._proposals import Effort
 from dse.search.recommend._types import Solved
 from dse.workload import predict_job
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dse.search.evaluate._configurations import ConfigurationEvaluator
     from dse.search.recommend._types import Option
-    from dse.workload import ParameterValue
+    from dse.workload import Job, ParameterValue
 
 #: Relative distance beyond a required throughput that is ruled out as well, against rounding.
 _BEYOND = 1.001
@@ -40,16 +40,22 @@ class OptionEvaluator:
     fixed: Mapping[str, ParameterValue]
     link: str = ""
     _fitting: dict[Option, tuple[dict[str, ParameterValue], ...]] = field(default_factory=dict)
-    _solved: dict[tuple[Option, float], Solved] = field(default_factory=dict)
+    _solved: dict[tuple[Option, float, float], Solved] = field(default_factory=dict)
 
     def impossible(self, option: Option) -> str:
         """Returns why an option cannot run at all; empty if it may.
 
         Whether any way to run it fits is found out with the closest of its bounds.
         """
-        reason = self.evaluator.refusal(self._parameters(option))
+        parameters = self._parameters(option)
+        reason = self.evaluator.refusal(parameters)
         if not reason or self.evaluator.workload.finds_plans:
             return reason
+        try:
+            self.evaluator.open_job(parameters)
+        except DseError as error:
+            # What all ways have in common is impossible here.
+            return str(error)
         return "" if len(self.bounds) > 1 else self.no_way(option)
 
     def no_way(self, option: Option) -> str:
@@ -96,21 +102,26 @@ class OptionEvaluator:
         least_s = job.lower_bound_s(_BEYOND * batch / required_per_s)
         return batch / least_s if least_s else math.inf
 
-    def solve(self, option: Option, bound_per_s: float) -> Solved:
+    def solve(self, option: Option, bound_per_s: float, confidence: float = 0.5) -> Solved:
         """Returns an option with the best way to run it; asked again, the same.
 
         Args:
             option: The option.
             bound_per_s: Its bound; infinite if it is not known.
+            confidence: Least probability that it fits its memory; where no way has it, the best
+                way is returned all the same.
 
         Raises:
             ConfigError: Nothing fits.
         """
-        if (option, bound_per_s) not in self._solved:
-            self._solved[option, bound_per_s] = self._solve(option, bound_per_s)
-        return self._solved[option, bound_per_s]
+        # A plan is found, whatever the probability that it fits.
+        least = 0.5 if self.evaluator.workload.finds_plans else confidence
+        key = option, bound_per_s, least
+        if key not in self._solved:
+            self._solved[key] = self._solve(option, bound_per_s, least)
+        return self._solved[key]
 
-    def _solve(self, option: Option, bound_per_s: float) -> Solved:
+    def _solve(self, option: Option, bound_per_s: float, confidence: float) -> Solved:
         ways = self._ways(option)
         if not ways:
             raise ConfigError(self.no_way(option))
@@ -122,10 +133,13 @@ class OptionEvaluator:
             if job is not None and least[place] >= best_s:
                 break
             planned = self.evaluator.planned(ways[place], bound_s)
+            if confidence > 0.5 and _fits(planned) < confidence:
+                continue
             time_s = planned.simulated().time_s
             if job is None or time_s < best_s:
                 best_s, job, best = time_s, planned, ways[place]
-        assert job is not None
+        if job is None:
+            return self.solve(option, bound_per_s)
         configuration = self.evaluator.configuration(job, best)
         prediction = predict_job(job, self.evaluator.quote(configuration))
         if not self.evaluator.workload.finds_plans:
@@ -171,3 +185,12 @@ class OptionEvaluator:
             self._fitting[alike] = tuple(map(dict, workload.candidates(platform, parameters)))
         connected = {name: parameters[name] for name in ("network",) if name in parameters}
         return tuple({**one, **connected} for one in self._fitting[alike])
+
+
+def _fits(job: Job) -> float:
+    """Returns the probability that every rank of a job fits; one where memory is not known."""
+    if job.cluster is None:
+        return 1.0
+    limit_bytes = job.cluster.device.usable_memory_bytes
+    accounts = {id(account): account for account in job.memory()}.values()
+    return min((account.fit_probability(limit_bytes) for account in accounts), default=1.0)

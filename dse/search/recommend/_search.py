@@ -96,7 +96,7 @@ def _judge(
             rank = option.rank(goal, bound)
             heapq.heappush(queue, (rank, order, known + 1, bound, option))
         else:
-            judgement = judge(evaluator.solve(option, bound), goal, confidence)
+            judgement = judge(evaluator.solve(option, bound, confidence), goal, confidence)
             if judgement.verdict is Verdict.MEETS and judgement.solved is not None:
                 best = min(best, judgement.solved.rank(goal))
             yield judgement
@@ -161,7 +161,11 @@ def _better(
         own_batch: Leave out options that double the model's own batch.
     """
     wanted = [one for one in judgements if not (own_batch and one.option.doublings)]
-    known = [judge(one.solved, goal, confidence) for one in wanted if one.solved is not None]
+    known = [
+        judge(evaluator.solve(one.option, one.bound_per_s, confidence), goal, confidence)
+        for one in wanted
+        if one.solved is not None
+    ]
     best = best_solved(known, goal)
     left = [one.option for one in wanted if one.verdict is Verdict.WORSE]
     limit = (math.inf,) if best is None else best.rank(goal)
@@ -210,7 +214,7 @@ def recommendation(
         sure = _better(evaluator, judgements, goal, max(confidence, SURE), own_batch=False)
     if answer is not None and answer.option.doublings:
         own_batch = _better(evaluator, judgements, goal, confidence, own_batch=True)
-    closest = None if reaching else _closest(evaluator, judgements, goal)
+    closest = None if reaching else _closest(evaluator, judgements, goal, confidence)
     return Recommendation(
         goal=goal,
         model=model,
@@ -253,7 +257,7 @@ def _advice(
 
 
 def _closest(
-    evaluator: OptionEvaluator, judgements: Iterable[Judgement], goal: Goal
+    evaluator: OptionEvaluator, judgements: Iterable[Judgement], goal: Goal, confidence: float
 ) -> Solved | None:
     """Returns what comes closest to a goal: the largest share of the throughput it requires.
 
@@ -275,7 +279,7 @@ def _closest(
     for share, bound, option in sorted(queue, key=itemgetter(0), reverse=True):
         if share <= best[0]:
             break
-        solved = evaluator.solve(option, bound)
+        solved = evaluator.solve(option, bound, confidence)
         if solved.prediction.feasible:
             required = goal.required_per_s(option.price_usd_per_hour)
             share = _share(solved.throughput_per_s, required)

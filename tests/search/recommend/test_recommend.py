@@ -192,7 +192,8 @@ class Table(OptionEvaluator):
         del required_per_s
         return self.slack * self.throughputs[option]
 
-    def solve(self, option, bound_per_s):
+    def solve(self, option, bound_per_s, confidence=0.5):
+        del confidence
         self.solved.append(option)
         time_s = option.global_batch_size / self.throughputs[option]
         prediction = replace(
@@ -591,6 +592,38 @@ def test_what_is_given_holds_for_every_way():
         load_platform("h100_sxm"), chosen
     )
     assert given.prediction.iteration_time_s == pytest.approx(job.simulated().time_s)
+
+
+def test_ranks_that_given_degrees_do_not_divide_are_impossible():
+    options = RecommendOptions(
+        platforms=("h100_sxm",), batch_sizes=(64,), parameters=(("tensor", 4),)
+    )
+    found = recommend("gpt_1_7b", HourlyBudget(120.0), options)
+    few = [one for one in found.judgements if one.option.world_size < 4]
+    assert len(few) == 2
+    assert all(
+        one.verdict is Verdict.IMPOSSIBLE and "does not divide" in one.reason for one in few
+    )
+    assert dict(found.answer.configuration.parameters)["tensor"] == 4
+
+
+def test_a_way_that_surely_fits_is_taken_where_confidence_asks_for_it():
+    """The fastest way may fill the memory, and one with more room may reach the goal, too."""
+    options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(16,), batch_sizes=(512,))
+    found = recommend("llama3_8b", Target(14.0), options)
+    assert found.answer.prediction.fit_probability < 0.95
+    # Without being asked for, it is named beside the fastest.
+    assert found.sure.prediction.fit_probability >= 0.95
+    assert found.sure.option == found.answer.option
+    assert 0.9 * found.answer.throughput_per_s < found.sure.throughput_per_s
+    asked = recommend("llama3_8b", Target(14.0), replace(options, confidence=0.95))
+    assert asked.answer.configuration == found.sure.configuration
+    assert asked.answer.probability(asked.goal) >= 0.95
+    # Where no way fits so surely, the fastest is what misses the goal.
+    degrees = ("tensor", 1), ("pipeline", 1), ("context", 1)
+    same = (*degrees, ("recompute", "none"), ("data_sharding", "zero1"))
+    full = replace(options, confidence=0.95, parameters=same)
+    assert recommend("llama3_8b", Target(14.0), full).answer is None
 
 
 def test_parameters_are_checked():
