@@ -99,6 +99,7 @@ def test_what_a_device_cannot_measure_is_told_and_the_rest_is_fitted(tmp_path, k
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, kit):
+    pytest.importorskip("torch")
     steps, log = kit("kit.steps"), kit("kit.log")
     for case in steps.cases("cpu"):
         log.append(tmp_path / steps.FILE, {"case": case.name, "launch": case.launch.value})

@@ -171,6 +171,7 @@ def _facts(document: PlatformDocument) -> Iterator[PlatformFact]:
         ("device.memory", device.memory),
         ("device.l2", device.l2),
         *((("device.fp32_products", device.fp32_products),) if device.fp32_products else ()),
+        *((("device.power", device.power),) if device.power else ()),
         ("node.host_link", node.host_link),
         *((("node.host_memory", node.host_memory),) if node.host_memory else ()),
         *((("node.storage", node.storage),) if node.storage else ()),

@@ -248,6 +248,11 @@ def override_platform(
                 head = change.path.partition(".")[0]
                 if head.casefold() not in data:
                     raise UnknownNameError(f"there is no `{head}`; {hint(head, ('price', *data))}")
+                if change.path.startswith("device.power.") and not data["device"]["power"]:
+                    raise UnknownNameError(
+                        "there is no `device.power`, so nothing bounds its arithmetic; describe "
+                        "`limit` and `operation_energy` in its file"
+                    )
                 given = {"origin": "assumed", "source": source}
                 data, moved = override(data, change.path, change.value, given)
                 if change.path == HOST_PROFILE:

@@ -214,7 +214,7 @@ def _dispatch_mode(record: Callable[..., None]) -> Any:
     """Returns a context that reports every operator below autograd after it has run."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
@@ -223,7 +223,7 @@ def _dispatch_mode(record: Callable[..., None]) -> Any:
             record(func, args, given, result)
             return result
 
-    return Mode()  # type: ignore[no-untyped-call]
+    return Mode()
 
 
 def _vectors(torch: Any, start: Any, arrived: Callable[[], None]) -> Any:

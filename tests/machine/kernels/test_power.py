@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from dse.errors import UnknownNameError
 from dse.machine import PeakRates, PowerSpec, Precision
 from dse.machine.kernels import sustained_share
-from dse.machine.platforms import list_platforms, load_platform, override_platform
+from dse.machine.platforms import (
+    list_platforms,
+    load_platform,
+    override_platform,
+    override_platforms,
+)
 from tests.conftest import make_device
 
 #: 200 TFLOP/s in BF16 at 2 pJ take 400 W.
@@ -60,6 +66,17 @@ def test_the_power_of_a_platform_can_be_changed():
     )
     assert ratio == pytest.approx((500 / 700) ** 0.5)
     assert [one.after for one in changed] == ["500 W"]
+
+
+def test_a_power_that_is_not_known_cannot_be_changed():
+    v100 = load_platform("v100_dgx1")
+    with pytest.raises(UnknownNameError, match=r"device\.power"):
+        override_platform(v100, ["power=250W"])
+    # For all platforms it changes those that have it.
+    both = {"v100_dgx1": v100, "h100_sxm": load_platform("h100_sxm")}
+    changed, figures = override_platforms(both, ["power=500W"])
+    assert changed["v100_dgx1"] is v100
+    assert [(one.platform, one.after) for one in figures] == [("h100_sxm", "500 W")]
 
 
 @pytest.mark.parametrize("name", list_platforms())
