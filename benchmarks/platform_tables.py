@@ -35,8 +35,8 @@ What is built in: [devices](#devices), [which of their times are measured](#what
 
 Every figure of a platform has an origin (`datasheet`, `measured`, `fitted`, `assumed`) and a
 source in its file, `platforms/<name>.yaml`; `dse doctor --platform NAME` prints them. A platform
-of your own is a file like these, a mapping of what differs from one of them, or measured by `dse
-calibrate` ([formats.md](formats.md#platform)).
+of your own is a file like these, in a search space also a mapping of what differs from one of
+them, or measured by `dse calibrate` ([formats.md](formats.md#platform)).
 """
 
 _DEVICES = """## Devices

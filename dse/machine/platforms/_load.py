@@ -12,9 +12,9 @@ from dse.config import (
     check_data,
     find_document,
     list_documents,
-    load_document,
     parse_document,
     parse_plain,
+    read_source,
 )
 from dse.errors import ConfigError
 from dse.machine.platforms._build import built_platform
@@ -56,7 +56,14 @@ def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform)
         derived = block.to_derived()
         return derive_platform(derived, load_platform(derived.base), _A_MAPPING)
     path = find_document(DocumentKind.PLATFORM, str(source))
-    return _platform(load_document(path, PlatformDocument), str(path), ())
+    text = read_source(path).text
+    if _is_derived(text, str(path)):
+        raise ConfigError(
+            f"{path}: a mapping of what differs from another platform (`from`) stands among the "
+            "platforms of a search space, in a file for --versus, or in Python; here, name the "
+            "other platform and give each difference with --set, such as `--set price=2USD/GPU/h`"
+        )
+    return _platform(parse_document(text, PlatformDocument, file=str(path)), str(path), ())
 
 
 def platform_from_text(

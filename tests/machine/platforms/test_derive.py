@@ -157,6 +157,13 @@ def test_a_mapping_makes_the_same_platform_again():
         platform_from_text(derived.text, "space.yaml", bases={"a100": text})
 
 
+def test_a_file_that_derives_a_platform_says_where_it_belongs(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("{from: h100_sxm, price: 2.10 USD/GPU/h}\n")
+    with pytest.raises(ConfigError, match="--set"):
+        load_platform(str(file))
+
+
 def test_every_platform_can_be_derived_from():
     for name in list_platforms():
         platform = load_platform({"from": name, "price": "1 USD/GPU/h"})
