@@ -43,7 +43,7 @@ from dse.workload._parameters import (
     named,
 )
 from dse.workload._predict import PairedComparison, compare_jobs, predict_job
-from dse.workload._prediction import Effect, MemoryAccount, Prediction
+from dse.workload._prediction import Effect, MemoryAccount, Prediction, fit_probability
 from dse.workload._programs import (
     BOUND_LABEL,
     IDEAL,
@@ -102,6 +102,7 @@ __all__ = [
     "compare_jobs",
     "explain_job",
     "find_program",
+    "fit_probability",
     "load_workload",
     "metrics_with",
     "named",

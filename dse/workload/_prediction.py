@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 from statistics import NormalDist
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ from dse._digits import significant
 from dse._html import fields_html
 from dse.simulate import RankBreakdown
 from dse.workload._programs import IDEAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _GIB = 2**30
 
@@ -76,6 +79,20 @@ def totals_bytes(memory: tuple[MemoryAccount, ...]) -> tuple[float, ...]:
     known = {id(account): account for account in memory}
     totals = {key: account.total_bytes for key, account in known.items()}
     return tuple(totals[id(account)] for account in memory)
+
+
+def fit_probability(memory: Iterable[MemoryAccount], limit_bytes: float) -> float:
+    """Returns the probability that every rank fits; NaN without an account.
+
+    What makes one account wrong makes all of them wrong, so the least likely rank decides.
+
+    Args:
+        memory: What each rank holds.
+        limit_bytes: Memory of one rank.
+    """
+    # Ranks that hold the same share one account.
+    accounts = {id(account): account for account in memory}.values()
+    return min((account.fit_probability(limit_bytes) for account in accounts), default=math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +239,9 @@ class Prediction:
     def fit_probability(self) -> float:
         """Probability that every rank fits; NaN where memory is not known.
 
-        What makes one account wrong makes all of them wrong, so the least likely rank decides. A
-        job is feasible from one half up.
+        A job is feasible from one half up.
         """
-        limit_bytes = self.usable_memory_bytes
-        # Ranks that hold the same share one account.
-        accounts = {id(account): account for account in self.memory}.values()
-        return min(
-            (account.fit_probability(limit_bytes) for account in accounts), default=math.nan
-        )
+        return fit_probability(self.memory, self.usable_memory_bytes)
 
     def metric(self, name: str) -> float | None:
         """Returns one of the further figures; None if this workload does not have it."""

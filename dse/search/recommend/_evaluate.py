@@ -11,7 +11,7 @@ import numpy as np
 from dse.errors import ConfigError, DseError
 from dse.search._proposals import Effort
 from dse.search.recommend._types import Solved
-from dse.workload import predict_job
+from dse.workload import fit_probability, predict_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ class OptionEvaluator:
             if job is not None and least[place] >= best_s:
                 break
             planned = self.evaluator.planned(ways[place], bound_s)
-            if confidence > 0.5 and _fits(planned) < confidence:
+            if confidence > 0.5 and not _surely_fits(planned, confidence):
                 continue
             time_s = planned.simulated().time_s
             if job is None or time_s < best_s:
@@ -187,10 +187,8 @@ class OptionEvaluator:
         return tuple({**one, **connected} for one in self._fitting[alike])
 
 
-def _fits(job: Job) -> float:
-    """Returns the probability that every rank of a job fits; one where memory is not known."""
+def _surely_fits(job: Job, confidence: float) -> bool:
+    """Returns whether every rank of a job fits with a probability, or its memory is not known."""
     if job.cluster is None:
-        return 1.0
-    limit_bytes = job.cluster.device.usable_memory_bytes
-    accounts = {id(account): account for account in job.memory()}.values()
-    return min((account.fit_probability(limit_bytes) for account in accounts), default=1.0)
+        return True
+    return not fit_probability(job.memory(), job.cluster.device.usable_memory_bytes) < confidence
