@@ -106,7 +106,9 @@ def judge(solved: Solved, goal: Goal, confidence: float) -> Judgement:
     """Judges an option whose plan is known."""
     required = goal.required_per_s(solved.option.price_usd_per_hour)
     reached = solved.throughput_per_s >= required and solved.probability(goal) >= confidence
-    verdict = Verdict.MISSES if solved.bound_per_s < required else Verdict.UNDECIDED
+    # A plan that is as fast as its bound may still not be sure enough.
+    better = solved.bound_per_s >= required and solved.bound_per_s > solved.throughput_per_s
+    verdict = Verdict.UNDECIDED if better else Verdict.MISSES
     if solved.prediction.feasible and reached:
         verdict = Verdict.MEETS
     return Judgement(solved.option, verdict, solved.bound_per_s, solved)

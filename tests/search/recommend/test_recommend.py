@@ -276,7 +276,7 @@ def test_probabilities_and_confidence():
     assert solved.probability(exact) == 0.42
     assert solved.probability(HourlyBudget(5.0)) == 0.0
     assert solved.probability(HourlyBudget(10.0)) == 1.0
-    for confidence, verdict in ((0.75, Verdict.MEETS), (0.76, Verdict.UNDECIDED)):
+    for confidence, verdict in ((0.75, Verdict.MEETS), (0.76, Verdict.MISSES)):
         (judged,) = judge_options(bench, [only], Target(1e6 / 1.05), confidence=confidence)
         assert judged.verdict is verdict
     # What may not fit is no surer than that it fits: one standard deviation below the limit.

@@ -226,6 +226,9 @@ def _print_rows(
             row.append(format_duration(samples / solved.throughput_per_s))
             row.append(format_quantity(whole, UnitKind.MONEY))
         row.append(probability(solved.probability(found.goal)))
+        if found.answer is not None and solved.option == found.answer.option:
+            # The same machines, used in another way.
+            words = [_plan(solved), *words]
         table.add(*row, "; ".join(filter(None, (name, solved.prediction.rented, *words))))
     table.print(console)
 
