@@ -20,10 +20,13 @@ class PowerSpec:
         limit_w: Power that the device may take.
         operation_energy_j: Energy of one floating-point operation of a product in BF16 at the
             clock of the peak rate, with its share of everything else that takes power.
+        rate_spread: Standard deviation of the logarithm of the rate that is sustained, common to
+            all products of the device.
     """
 
     limit_w: float
     operation_energy_j: float
+    rate_spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

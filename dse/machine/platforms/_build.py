@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LinkBlock,
         NetworkBlock,
         PeakBlock,
+        PowerBlock,
         SourcedBlock,
     )
     from dse.machine.platforms._schema import OfferBlock, PlatformDocument
@@ -84,9 +85,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
             kernel_floor_s=device.kernel_floor,
             resident_warps_per_unit=device.resident_warps_per_unit,
             fp32_products_share=device.fp32_products.share if device.fp32_products else None,
-            power=PowerSpec(device.power.limit, device.power.operation_energy)
-            if device.power
-            else None,
+            power=_power(device.power) if device.power else None,
             calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
         ),
         devices_per_node=document.node.devices,
@@ -110,6 +109,10 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         storage_bandwidth_bytes_per_s=storage.bandwidth if storage else None,
         document=document,
     )
+
+
+def _power(block: PowerBlock) -> PowerSpec:
+    return PowerSpec(block.limit, block.operation_energy, block.spread)
 
 
 def _peak(block: PeakBlock) -> PeakRates:
@@ -230,7 +233,7 @@ _UNITS = {
 def _readable(prefix: str, name: str, value: object) -> str:
     if not isinstance(value, float):
         return str(value)
-    if name in ("in_switch_reduction", "oversubscription", "share"):
+    if name in ("in_switch_reduction", "oversubscription", "share", "spread"):
         return f"{value:g}"
     if prefix == "device.peak":
         return format_quantity(value, UnitKind.COMPUTE_RATE)

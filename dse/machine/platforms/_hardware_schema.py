@@ -84,10 +84,12 @@ class PowerBlock(SourcedBlock):
         limit: Power that the device may take.
         operation_energy: Energy of one operation of a product in BF16 at the clock of the peak
             rate, with its share of everything else that takes power.
+        spread: Standard deviation of the logarithm of the rate that is sustained.
     """
 
     limit: Watts
     operation_energy: Joules
+    spread: Fraction
 
 
 class MemoryBlock(SourcedBlock):

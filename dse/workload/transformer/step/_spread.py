@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.machine.kernels import sustained_share
+from dse.workload._step_errors import KERNEL_SHARE
 from dse.workload.transformer.kernels._routing import busiest_load
 from dse.workload.transformer.step._cost import Cost
 
@@ -28,10 +29,6 @@ _SPREAD = Cost(
 _FITTED_UNIT_RATE = 312e12 / 108
 _ATTENTION_SPREAD_PER_EFOLD = 0.20
 
-#: Spread of the rate that a device sustains within its power: about what steps on one Blackwell
-#: device are off by if the energy of an operation is fitted on the others.
-_SUSTAINED_SPREAD = 0.07
-
 
 def model_spreads(
     problem: TransformerJob, product_spread: float, attention_spread: float | None
@@ -48,8 +45,11 @@ def model_spreads(
         unit_rate = device.peak.of(problem.precision) / device.compute_units
         efolds = abs(math.log(unit_rate / _FITTED_UNIT_RATE))
         attention_spread = math.hypot(_SPREAD.attention_s, _ATTENTION_SPREAD_PER_EFOLD * efolds)
-    bounded = sustained_share(device, problem.precision) < 1.0
-    products = math.hypot(product_spread, _SUSTAINED_SPREAD if bounded else 0.0)
+    sustained = 0.0
+    if device.power is not None and sustained_share(device, problem.precision) < 1.0:
+        # It is wrong for all products alike: a step shows all of it, of other spreads a share.
+        sustained = device.power.rate_spread / KERNEL_SHARE
+    products = math.hypot(product_spread, sustained)
     return _SPREAD._replace(
         product_s=math.hypot(products, _routing_spread(problem)),
         attention_s=attention_spread,
