@@ -205,7 +205,8 @@ def _print(study: Study, console: Console, messages: Console) -> None:
         ("front", str(directory.pareto)),
         ("all trials", str(directory.trials)),
     ]
-    if (plans := directory.root / "plans").is_dir():
+    plans = directory.root / "plans"
+    if study.result.trace is None and plans.is_dir():
         files.append(("plans", str(plans)))
     print_study(study.result, console, files)
     failed = sum(record.status is TrialStatus.FAILED for record in study.result.records)
