@@ -23,10 +23,10 @@ class Request:
 
     Attributes:
         model: Model name or file.
-        platform: Platform name or file, or a mapping that derives one from another; empty where
-            a command looks for it, like the two numbers.
+        platform: Platform name or file, or a mapping that derives one from another; empty in a
+            command that looks for platforms.
         world_size: Number of ranks.
-        global_batch_size: Samples of one iteration over all ranks.
+        global_batch_size: Samples of one iteration over all ranks; 0 in such a command.
         plan: Plan file, ``search`` (the default), or ``same`` for a second configuration.
         host_profile: File of host overheads, in place of the platform's.
         price_basis: Which list prices count; those on demand if empty.
