@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 #: Relative distance beyond a required throughput that is ruled out as well, against rounding.
 _BEYOND = 1.001
 
+#: Least probability that a way to run a workload fits, if any way has it. Between the fastest way
+#: and one that surely fits lie a few percent of throughput; what runs out of memory trains nothing.
+_FITS = 0.9
+
 
 @dataclass(frozen=True)
 class OptionEvaluator:
     """Evaluates the options of one workload.
 
-    The best of the usual ways to run a workload on a machine is the option's.
+    The fastest of the usual ways to run a workload that surely fit a machine is the option's.
 
     Attributes:
         evaluator: The evaluator of studies.
@@ -108,14 +112,14 @@ class OptionEvaluator:
         Args:
             option: The option.
             bound_per_s: Its bound; infinite if it is not known.
-            confidence: Least probability that it fits its memory; where no way has it, the best
-                way is returned all the same.
+            confidence: Least probability that it fits its memory, never below nine tenths; where
+                no way has it, the best way is returned all the same.
 
         Raises:
             ConfigError: Nothing fits.
         """
         # A plan is found, whatever the probability that it fits.
-        least = 0.5 if self.evaluator.workload.finds_plans else confidence
+        least = 0.0 if self.evaluator.workload.finds_plans else max(confidence, _FITS)
         key = option, bound_per_s, least
         if key not in self._solved:
             self._solved[key] = self._solve(option, bound_per_s, least)
@@ -133,13 +137,14 @@ class OptionEvaluator:
             if job is not None and least[place] >= best_s:
                 break
             planned = self.evaluator.planned(ways[place], bound_s)
-            if confidence > 0.5 and not _surely_fits(planned, confidence):
+            if not _surely_fits(planned, confidence):
                 continue
             time_s = planned.simulated().time_s
             if job is None or time_s < best_s:
                 best_s, job, best = time_s, planned, ways[place]
         if job is None:
-            return self.solve(option, bound_per_s)
+            # Where no way surely fits, the fastest of those that fit more likely than not.
+            return self._solve(option, bound_per_s, 0.0)
         configuration = self.evaluator.configuration(job, best)
         prediction = predict_job(job, self.evaluator.quote(configuration))
         if not self.evaluator.workload.finds_plans:
