@@ -40,6 +40,17 @@ def test_one_price_for_all_offers_is_one_line():
     ]
 
 
+def test_figures_that_make_no_difference_are_named():
+    power = ("--set", "power=300W")
+    shown = dse("predict", *CONFIGURATION, *EIGHT, *power, *PRICE).stdout
+    assert "no difference to this prediction: device.power.limit" in shown
+    # Less memory is another probability to fit, and slower links are another time.
+    for figure in ("memory=1GiB", "link.bandwidth=*0.1"):
+        shown = dse("predict", *CONFIGURATION, *EIGHT, *power, "--set", figure).stdout
+        assert "no difference" not in shown
+    assert "no difference" not in dse("predict", *CONFIGURATION, *EIGHT, *PRICE).stdout
+
+
 def test_a_bandwidth(listed):
     slower = answer("predict", *CONFIGURATION, *EIGHT, "--set", "link.bandwidth=*0.1")
     assert slower["iteration_time_s"] > listed["iteration_time_s"]

@@ -26,6 +26,9 @@ Value = TypeVar("Value")
 _SEARCH_PLAN = "search"
 _SAME_PLAN = "same"
 
+#: Figures that a remark names; of more it says how many.
+_NAMED = 2
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -82,8 +85,24 @@ class Predicted:
                 *([f"price: {opened.no_price}"] if opened.no_price else []),
                 *([_cheaper_text(opened.cheaper)] if opened.cheaper else []),
                 *change_remarks(opened.changes),
+                *self._ineffective(),
             ),
         )
+
+    def _ineffective(self) -> list[str]:
+        """Returns a remark if no figure that `--set` changed makes a difference; prices do."""
+        from dse.workload import predict_job
+
+        figures = [one.quantity for one in self.open_job.changes if not one.of_price]
+        if not figures:
+            return []
+        job = open_job(self.request.changed({"overrides": (), "host_profile": ""})).job
+        plan = self.job.plan
+        job = _planned(job, _SEARCH_PLAN, None) if plan is None else job.with_plan(plan)
+        if _outcome(predict_job(job, None)) != _outcome(self.prediction):
+            return []
+        named = ", ".join(figures) if len(figures) <= _NAMED else f"{len(figures)} changed figures"
+        return [f"no difference to this prediction: {named}"]
 
     def document(self) -> dict[str, object]:
         """Returns the fields of the JSON output."""
@@ -209,6 +228,12 @@ def _planned(job: Job, plan: str, first: Job | None) -> Job:
     return job.with_plan(job.read_plan(plan), plan)
 
 
+def _outcome(prediction: Prediction) -> tuple[object, ...]:
+    """Returns what a figure of a platform may change, prices aside."""
+    interval = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
+    return prediction.iteration_time_s, interval, prediction.memory, prediction.fit_probability
+
+
 def program_fields(program: str | None) -> dict[str, object]:
     """Returns the program, also under former names, and whether it is only a bound."""
     from dse.workload import IDEAL
@@ -245,7 +270,7 @@ def change_remarks(changes: Sequence[ChangedFigure]) -> list[str]:
     prices: dict[tuple[str, str], list[ChangedFigure]] = {}
     lines = []
     for one in changes:
-        if one.quantity.startswith("price "):
+        if one.of_price:
             prices.setdefault((one.platform, one.after), []).append(one)
         else:
             lines.append(f"changed: {one.quantity}, {one.before} → {one.after}")

@@ -110,6 +110,11 @@ class ChangedFigure:
     after: str
     text: str
 
+    @property
+    def of_price(self) -> bool:
+        """Whether it is the price of an offer."""
+        return self.quantity.startswith("price ")
+
 
 def parse_override(text: str, platforms: Mapping[str, str]) -> Override:
     """Reads `PATH=VALUE`.
