@@ -77,7 +77,8 @@ def recommend_command(
         typer.Option(
             "--world-sizes",
             metavar="N,…",
-            help="Numbers of ranks: `8,16`; powers of two up to 64.",
+            help="Numbers of ranks: `8,16`; by default up to 64: 1, 2, 4, 8, then 2, 3, 4, 6, 8 "
+            "nodes.",
         ),
     ] = "",
     batch_sizes: Annotated[

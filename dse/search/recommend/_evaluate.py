@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: Relative distance beyond a required throughput that is ruled out as well, against rounding.
 _BEYOND = 1.001
 
-#: Least probability that a way to run a workload fits, if any way has it. Between the fastest way
-#: and one that surely fits lie a few percent of throughput; what runs out of memory trains nothing.
+#: Least probability that a way to run a workload fits, if any way has it: what runs out of memory
+#: trains nothing, and a way that surely fits is mostly a few percent slower than the fastest.
 _FITS = 0.9
 
 

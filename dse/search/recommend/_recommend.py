@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     AnyModel = str | PathLike[str] | DlrmModel | TransformerModel | Workload
 
-#: World sizes that are tried unless others are named: powers of two up to this, in whole nodes.
+#: Largest world size that is tried unless others are named.
 MAX_WORLD_SIZE = 64
 
 #: Networks that the description of the space names; more are counted.
@@ -38,6 +38,9 @@ MAX_NAMED = 4
 
 #: How often the model's own batch is doubled unless batch sizes are named.
 MAX_DOUBLINGS = 3
+
+#: Share of a batch that may be added to it so that it divides over the ranks.
+_MOST_ADDED = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class RecommendOptions:
     Attributes:
         platforms: Names, files, or mappings that derive one from another; by default every
             built-in platform. Those without a price are left out, with the reason.
-        world_sizes: Numbers of ranks; by default powers of two up to 64 that fill nodes.
+        world_sizes: Numbers of ranks; by default up to 64: powers of two inside a node, then
+            1, 2, 3, 4, 6, 8, 12 … nodes.
         batch_sizes: Global batches; by default the model's own, twice, four and eight times that,
             of which a larger one is taken only where each doubling brings 5 %, because a larger
             batch trains differently.
@@ -288,16 +292,18 @@ def _nothing_priced(
 
 
 def _world_sizes(platform: Platform) -> tuple[int, ...]:
-    """Powers of two inside a node or pod, then counts of them that are powers of two."""
-    node = platform.devices_per_node
-    whole = node * platform.nodes_per_pod
-    inside = [2**power for power in range(whole.bit_length())]
-    sizes = [size for size in inside if size < whole and (size < node or size % node == 0)]
-    count = 1
-    while count * whole <= MAX_WORLD_SIZE:
-        sizes.append(count * whole)
-        count *= 2
-    return tuple(sizes)
+    """Powers of two inside a node, then counts of nodes inside a pod, then counts of pods."""
+    node, pod = platform.devices_per_node, platform.nodes_per_pod
+    inside = [2**power for power in range(node.bit_length()) if 2**power < node]
+    nodes = [count * node for count in _counts(pod - 1)]
+    pods = [count * pod * node for count in _counts(MAX_WORLD_SIZE // (pod * node))]
+    return *inside, *nodes, *pods
+
+
+def _counts(most: int) -> list[int]:
+    """Returns powers of two and three times those, up to a number."""
+    powers = [2**power for power in range(max(0, most).bit_length())]
+    return sorted(count for one in powers for count in (one, 3 * one) if count <= most)
 
 
 def _batches(
@@ -309,9 +315,22 @@ def _batches(
     if not named:
         for doublings in range(MAX_DOUBLINGS + 1):
             yield (
-                -(-workload.global_batch_size * 2**doublings // world_size) * world_size,
+                _divisible(workload, workload.global_batch_size * 2**doublings, world_size),
                 doublings,
             )
+
+
+def _divisible(workload: Workload, batch: int, world_size: int) -> int:
+    """Returns the next batch of which every rank gets the same share.
+
+    Ranks that share the tables of a recommendation model have samples of their own; those that
+    share the layers of another one have the same, so there it is the next of a share of the ranks
+    that is close.
+    """
+    ranks = world_size
+    while not workload.finds_plans and ranks % 2 == 0 and -batch % ranks > _MOST_ADDED * batch:
+        ranks //= 2
+    return batch + -batch % ranks
 
 
 def _model_batch_size(workload: Workload) -> int:

@@ -409,6 +409,31 @@ def test_batches_are_doubled_unless_they_are_named():
     assert {one.option.global_batch_size for one in named.judgements} == {2 * own}
 
 
+def test_nodes_are_counted_in_powers_of_two_and_three_times_those():
+    options = RecommendOptions(platforms=("h100_sxm", "gb200_nvl72"), batch_sizes=(16384,))
+    found = recommend("dlrm_tiny", Target(1.0), options)
+    sizes = {one.option.platform: set() for one in found.judgements}
+    for one in found.judgements:
+        sizes[one.option.platform].add(one.option.world_size)
+    # Nodes of eight; of four, up to 18 of which form a pod.
+    assert sizes["h100_sxm"] == {1, 2, 4, 8, 16, 24, 32, 48, 64}
+    assert sizes["gb200_nvl72"] == {1, 2, 4, 8, 12, 16, 24, 32, 48, 64}
+
+
+def test_the_batch_of_a_transformer_grows_by_an_eighth_at_most():
+    options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(48, 256, 384))
+    found = recommend("llama3_8b", HourlyBudget(1e6), options)
+    own = load_workload("llama3_8b").global_batch_size
+    assert own == 128
+    batches = {
+        one.option.world_size: one.option.global_batch_size
+        for one in found.judgements
+        if not one.option.doublings
+    }
+    # Over 48 ranks, over at most 256 of 256, and over 24 of 384.
+    assert batches == {48: 144, 256: 128, 384: 144}
+
+
 def test_networks_apply_between_nodes():
     options = RecommendOptions(
         platforms=("h100_sxm", "a100_sxm_40"),
