@@ -182,6 +182,11 @@ class Fact:
     source: str
     as_of: str
 
+    @property
+    def of_user(self) -> bool:
+        """Whether a user gave it in place of a platform's own."""
+        return self.origin in ("given", "changed")
+
 
 @dataclass(frozen=True, slots=True)
 class StudyTrace:

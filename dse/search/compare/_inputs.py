@@ -112,7 +112,10 @@ def input_differences(first: StudyResult, second: StudyResult) -> tuple[InputDif
 
 
 def _files(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]:
-    """Yields files by role and name; platforms of both studies are compared by their figures."""
+    """Yields files by role and name; platforms of both studies are compared by their figures.
+
+    What a platform that only one study has was measured with is part of the platform.
+    """
     digests = [
         {
             (file.role, file.name): file.sha256
@@ -129,6 +132,10 @@ def _files(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]
             continue
         if role in (PLATFORM_ROLE, BASE_ROLE) and one and other:
             continue
+        if role == CALIBRATION_ROLE:
+            platform = PLATFORM_ROLE, name.partition(":")[0]
+            if any(platform not in known for known in digests):
+                continue
         yield InputDifference(role, name, "", _short(one), _short(other))
 
 
@@ -137,15 +144,19 @@ def _short(digest: str) -> str:
 
 
 def _figures(first: StudyResult, second: StudyResult) -> Iterator[InputDifference]:
-    """Yields figures of the platforms that both have, from the facts that studies keep."""
+    """Yields figures of the platforms that both have, from the facts that studies keep.
+
+    Of a platform that only one has, the figures that a user gave it.
+    """
     known = [
-        {(fact.subject, fact.quantity): fact.value for fact in study.facts}
-        for study in (first, second)
+        {(fact.subject, fact.quantity): fact for fact in study.facts} for study in (first, second)
     ]
     both = {subject for subject, _ in known[0]} & {subject for subject, _ in known[1]}
     for subject, quantity in dict.fromkeys([*known[0], *known[1]]):
-        one, other = (figures.get((subject, quantity), "") for figures in known)
-        if subject in both and one != other:
+        facts = [figures.get((subject, quantity)) for figures in known]
+        one, other = ("" if fact is None else fact.value for fact in facts)
+        own = any(fact is not None and fact.of_user for fact in facts)
+        if one != other and (subject in both or own):
             yield InputDifference("platform", subject, quantity, one, other)
 
 

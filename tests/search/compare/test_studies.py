@@ -191,3 +191,19 @@ def test_what_is_said_not_to_matter_has_to_name_one_outcome():
     second = study_of_trials(with_network(0, 1e6, "slow"), with_network(1, 2e6, "fast"))
     assert compare_studies(first, second).common == ()
     assert compare_studies(second, first).common == ()
+
+
+def test_of_a_platform_in_one_study_only_the_figures_that_a_user_gave_it_differ(study):
+    own = "platform: [a100_sxm_80, {from: h100_sxm, price: 2 USD/GPU/h, node: {devices: 4}}]"
+    derived = study_of(SPACE.replace("platform: [a100_sxm_80, h100_sxm]", own))
+    found = compare_studies(study.result, derived.result)
+    name = "h100_sxm (2 USD/GPU/h, node.devices 4)"
+    figures = {
+        difference.quantity: difference.second
+        for difference in found.differences
+        if difference.name == name
+    }
+    assert figures.pop("").startswith("sha256")
+    assert figures == {"node.devices": "4", "price own price": "2.00 USD/GPU/h"}
+    # Its measurements belong to it.
+    assert not any(difference.kind == "calibration" for difference in found.differences)

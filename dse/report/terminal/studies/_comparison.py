@@ -65,7 +65,7 @@ def _print_differences(comparison: StudyComparison, console: Console) -> None:
     if not comparison.differences:
         line(console, "made from the same inputs, versions and settings")
         return
-    table = Table("what differs", names("", "of"), texts("A", "B"))
+    table = Table("what differs", names(""), texts("of", "A", "B"))
     for difference in comparison.differences[:_MAX_ROWS]:
         table.add(
             difference.kind,
