@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+import math
 from typing import TYPE_CHECKING, Any
 
 from dse.config import UnitKind, format_quantity
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from dse.machine.platforms._schema import OfferBlock, PlatformDocument
 
 
+#: Figures of a link that its measured collectives are of.
+_MEASURED_FIGURES = ("kind", "bandwidth_bytes_per_s", "latency_s", "pair_bandwidth_bytes_per_s")
+
+
 def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] = ()) -> Platform:
     """Returns the platform that a document describes.
 
@@ -45,17 +50,11 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     device = document.device
     host_link, host_memory = document.node.host_link, document.node.host_memory
     storage = document.node.storage
+    measured: dict[str, list[UsedCalibration]] = {name: [] for name in document.links}
+    for calibration in used:
+        measured[calibration.block.link or document.default_link].append(calibration)
     links = [
-        replace(
-            link,
-            calibrations=tuple(
-                collective
-                for calibration in used
-                if (calibration.block.link or document.default_link) == link.name
-                for collective in calibration.collectives(link)
-            ),
-        )
-        for link in (_link(name, block) for name, block in document.links.items())
+        _measured(_link(name, block), measured[name]) for name, block in document.links.items()
     ]
     networks = [
         replace(
@@ -118,6 +117,30 @@ def _power(block: PowerBlock) -> PowerSpec:
 def _peak(block: PeakBlock) -> PeakRates:
     rates = (field.name for field in fields(PeakRates))
     return PeakRates(**{rate: getattr(block, rate.removesuffix("_flops_per_s")) for rate in rates})
+
+
+def _measured(link: LinkSpec, used: Sequence[UsedCalibration]) -> LinkSpec:
+    """Returns a link with its measured collectives.
+
+    Where the file gives it other figures than it was measured with, it keeps those as well. What
+    was measured on another device has moved to the link's figures.
+    """
+    curves = tuple(one for calibration in used for one in calibration.collectives(link))
+    of = [one.content.link for one in used if one.content.link and not one.block.transferred]
+    changed = {
+        name: getattr(of[0], name)
+        for name in _MEASURED_FIGURES
+        if of and not _same(getattr(of[0], name), getattr(link, name))
+    }
+    measured_on = replace(link, **changed) if changed else None
+    return replace(link, calibrations=curves, measured_on=measured_on)
+
+
+def _same(one: object, other: object) -> bool:
+    """Returns whether two figures are the same, but for rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other)
+    return one == other
 
 
 def _link(name: str, block: LinkBlock) -> LinkSpec:

@@ -218,3 +218,28 @@ def test_overrides_of_several_platforms():
         override_platforms(platforms, ["mune.price=1 USD/GPU/h"])
     with pytest.raises(UnknownNameError, match="nvswitch"):
         override_platforms(platforms, ["link.nvswich.latency=1 us"])
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "edited", "path"),
+    [
+        ("h100_sxm", "bandwidth: 450 GB/s", "bandwidth: 45 GB/s", "link.bandwidth=45GB/s"),
+        ("l40s_pcie", "latency: 4 us", "latency: 4000 us", "link.latency=4000us"),
+    ],
+)
+def test_a_link_that_is_edited_in_a_file_is_as_one_that_is_overridden(
+    tmp_path, name, line, edited, path
+):
+    """What was measured is of the link as it was, wherever another figure is given."""
+    text = (ROOT / "platforms" / f"{name}.yaml").read_text()
+    assert text.count(line) == 1
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace(line, edited))
+    built_in = load_platform(name)
+    overridden, _ = override_platform(built_in, [path])
+    for ranks in (2, 3, 8):
+        for size_bytes in (1e3, 1e6, 1e9):
+            before_s = built_in.collective_time("all_reduce", size_bytes, ranks)
+            edited_s = load_platform(file).collective_time("all_reduce", size_bytes, ranks)
+            assert edited_s == overridden.collective_time("all_reduce", size_bytes, ranks)
+            assert edited_s > before_s

@@ -51,6 +51,7 @@ CURVES = (
 def folder(tmp_path):
     document = yaml.safe_load((ROOT / "platforms/h100_sxm.yaml").read_text())
     document |= {"name": "mine", "calibrations": [{"file": "mine.json"}]}
+    document["links"]["nvswitch"] |= {"bandwidth": "300 GB/s", "latency": "3 us"}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(document))
     write_calibrations(
         tmp_path / "mine.json", CalibrationFile(collectives=CURVES, link=MEASURED_ON)
