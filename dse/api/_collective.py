@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dse._suggest import hint
@@ -127,6 +128,6 @@ def _size_bytes(size: float | str) -> float:
         value = parse_quantity(size, UnitKind.SIZE) if isinstance(size, str) else float(size)
     except ValueError as error:
         raise ConfigError(f"size: {error}") from error
-    if not value > 0:
-        raise ConfigError(f"size {size}: a message has at least 1 byte")
+    if not 0 < value < math.inf:
+        raise ConfigError(f"size {size}: a message has at least 1 byte, and not infinitely many")
     return value

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint
-from dse.api._inputs import overrides_with
+from dse.api._inputs import overrides_with, plan_or_path
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Job:
         }
         named = {"program": program, "link": link, "network": network, "precision": precision}
         chosen |= {name: value for name, value in named.items() if value}
-        _check(chosen, self.workload)
+        chosen = _checked(chosen, self.workload)
         chosen = self.workload.connected(self.platform, chosen, **self._prices)
         runs = self.workload.program_name(chosen)
         self.parameters = {**chosen, "program": runs} if runs else chosen
@@ -183,20 +183,21 @@ class Job:
     def _with(self, plan: AnyPlan | None) -> WorkloadJob:
         if plan is None:
             return self._complete
-        from dse.sharding import ShardingPlan
+        given = plan_or_path(plan)
+        return self._job.with_plan(
+            self._job.read_plan(given) if isinstance(given, Path) else given
+        )
 
-        found = plan if isinstance(plan, ShardingPlan) else self._job.read_plan(plan)
-        return self._job.with_plan(found)
 
-
-def _check(parameters: dict[str, ParameterValue], workload: Workload) -> None:
+def _checked(parameters: Mapping[str, object], workload: Workload) -> dict[str, ParameterValue]:
     known = tuple(workload.parameters.model_fields)
     for name in parameters:
         if name not in known:
             raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")
-    problems = [f"{name}: {wrong}" for name, wrong in workload.wrong_values(parameters)]
+    values, problems = workload.single_values(parameters)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(f"{name}: {wrong}" for name, wrong in problems))
+    return values
 
 
 def predict(
@@ -283,7 +284,7 @@ def rank(
     """Orders sharding plans by predicted iteration time; plans that do not fit come last.
 
     Args:
-        plans: Plans, or files in our own form or TorchRec's.
+        plans: Plans, what `shard` returns, or files in our own form or TorchRec's.
         workload: Built-in name, path, model or workload.
         platform: Built-in name, path, platform, or a mapping that derives one from another.
         global_batch_size: Samples of one iteration over all ranks.
@@ -294,12 +295,13 @@ def rank(
         ConfigError: A file is missing or wrong.
         PlanError: A plan is for another model.
     """
-    from dse.sharding import ShardingPlan, read_plan
+    from dse.sharding import read_plan
 
+    if not isinstance(plans, list | tuple):
+        raise ConfigError(f"plans: expected a list of plans or paths, found {plans!r}")
     found = []
-    for given in plans:
-        plan = given if isinstance(given, ShardingPlan) else Path(given)
-        ranks = plan.world_size if isinstance(plan, ShardingPlan) else read_plan(plan).world_size
+    for plan in map(plan_or_path, plans):
+        ranks = (read_plan(plan) if isinstance(plan, Path) else plan).world_size
         prediction = predict(
             workload,
             platform,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dse._suggest import hint
 from dse.api._inputs import overrides_with
-from dse.errors import UnknownNameError
+from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from dse.api._inputs import AnyHostProfile, AnyWorkload
     from dse.machine import Precision
     from dse.search.recommend import Recommendation
     from dse.workload import ParameterValue
+
+Value = TypeVar("Value")
+OneOrSeveral: TypeAlias = Value | Iterable[Value]
 
 
 def recommend(
@@ -24,17 +28,17 @@ def recommend(
     deadline: str = "",
     budget: str = "",
     samples: str = "",
-    platforms: Sequence[str | Mapping[str, object]] = (),
-    world_sizes: Sequence[int] = (),
-    batch_sizes: Sequence[int] = (),
-    precisions: Sequence[str] = (),
-    types: Iterable[str] = (),
+    platforms: OneOrSeveral[str | Mapping[str, object]] = (),
+    world_sizes: OneOrSeveral[int] = (),
+    batch_sizes: OneOrSeveral[int] = (),
+    precisions: OneOrSeveral[str] = (),
+    types: OneOrSeveral[str] = (),
     program: str = "",
     link: str = "",
     network: str = "",
     price_basis: str = "on_demand",
     price_provider: str = "",
-    confidence: float = 0.5,
+    confidence: float | str = 0.5,
     seed: int = 0,
     overrides: Sequence[str] = (),
     host_profile: AnyHostProfile | None = None,
@@ -67,7 +71,7 @@ def recommend(
             out.
         price_basis: Which list prices count, such as ``spot``.
         price_provider: Only this provider's prices.
-        confidence: Least probability to reach the goal.
+        confidence: Least probability to reach the goal, such as ``0.95`` or ``95 %``.
         seed: Seed of planners that use randomness.
         overrides: What `--set` takes: changes of the platforms' figures, as ``PATH=VALUE``.
         host_profile: Host overheads measured from traces, or the path of a file of them, in place
@@ -81,10 +85,21 @@ def recommend(
         UnknownNameError: There is no such precision, program or platform.
         ConfigError: A value is wrong, or no platform has a price.
     """
+    from dse.config import UnitKind, parse_quantity
     from dse.search.recommend import RecommendOptions, parse_goal
     from dse.search.recommend import recommend as search
     from dse.workload import load_workload
 
+    for name, text in (("target", target), ("deadline", deadline), ("budget", budget)):
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"{name} {text}: expected a text with a unit, such as `10M samples/s`"
+            )
+    try:
+        if isinstance(confidence, str):
+            confidence = parse_quantity(confidence, UnitKind.FRACTION)
+    except ValueError as error:
+        raise ConfigError(f"confidence: {error}") from error
     trained = load_workload(workload)
     goal = parse_goal(
         target=target,
@@ -94,11 +109,11 @@ def recommend(
         tokens_per_sample=trained.tokens_per_sample,
     )
     options = RecommendOptions(
-        platforms=tuple(platforms),
-        world_sizes=tuple(world_sizes),
-        batch_sizes=tuple(batch_sizes),
-        precisions=tuple(map(_precision, precisions)),
-        types=frozenset(types),
+        platforms=_several(platforms),
+        world_sizes=_several(world_sizes),
+        batch_sizes=_several(batch_sizes),
+        precisions=tuple(map(_precision, _several(precisions))),
+        types=frozenset(_several(types)),
         program=program,
         link=link,
         network=network,
@@ -110,6 +125,11 @@ def recommend(
         overrides=overrides_with(overrides, host_profile),
     )
     return search(trained, goal, options, progress=progress)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """Returns what was given as several values; one stands for itself."""
+    return (given,) if isinstance(given, str | int | Mapping) else tuple(given)
 
 
 def _precision(name: str) -> Precision:

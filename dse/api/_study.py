@@ -87,6 +87,7 @@ class Study:
             progress: Called after every finished trial.
 
         Raises:
+            ConfigError: The number is not at least 1.
             StudyError: The folder cannot be written.
             WorkerError: Workers died repeatedly.
         """
@@ -94,6 +95,8 @@ class Study:
 
         from dse.search import run as run_study
 
+        if n_trials < 1:
+            raise ConfigError(f"n_trials {n_trials}: expected at least 1")
         done = 0 if self._study is None else sum(r.evaluated for r in self.result.records)
         options = replace(self._options, trials=done + n_trials)
         if self._study is not None:

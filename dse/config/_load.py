@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 Record = TypeVar("Record")
 
+#: Longest JSON text, in characters, whose problems are reported with their place.
+_MAX_PLACED = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
@@ -144,7 +147,7 @@ def key_places(text: str, *, file: str) -> dict[tuple[int | str, ...], str]:
 
 
 def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Model:
-    """Validates JSON text; diagnostics have the path of a field but no line."""
+    """Validates JSON text; diagnostics of long texts have the path of a field but no line."""
     located = LocatedData()
     try:
         if len(text) > (limit := byte_limit(MAX_DOCUMENT_BYTES)):
@@ -152,7 +155,15 @@ def parse_json(text: str, model: type[Model], *, file: str = "<string>") -> Mode
         located.data = load_json(text, finite=False)
     except JsonProblemError as error:
         located.problems.append(Diagnostic(file, error.line, error.column, "", error.message))
-    return _validated(located, model, file)
+    try:
+        return _validated(located, model, file)
+    except ConfigError:
+        if located.problems or len(text) > _MAX_PLACED:
+            raise
+    # JSON is YAML, too, whose reader is slow but knows the place of every value.
+    placed = read_yaml(text, file)
+    placed.data, placed.problems = located.data, []
+    return _validated(placed, model, file)
 
 
 def check_data(data: object, model: type[Model], *, file: str) -> Model:

@@ -25,7 +25,7 @@ from dse.machine._hardware import (
     NetworkSpec,
     PowerSpec,
 )
-from dse.machine._offers import Offer, Quote
+from dse.machine._offers import PRICE_BASES, Offer, Quote
 from dse.machine._precision import PeakRates, Precision
 from dse.machine._unlimited import (
     UNLIMITED_PEAK,
@@ -38,6 +38,7 @@ from dse.machine._unlimited import (
 __all__ = [
     "COLLECTIVE_SLOWDOWN",
     "KERNEL_SLOWDOWN",
+    "PRICE_BASES",
     "UNLIMITED_PEAK",
     "UNLIMITED_RATE",
     "Cluster",

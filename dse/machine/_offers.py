@@ -7,6 +7,9 @@ import math
 
 _SECONDS_PER_HOUR = 3600
 
+#: What list prices are for.
+PRICE_BASES = ("on_demand", "capacity_block", "reserved", "spot")
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

@@ -84,8 +84,9 @@ def run(
     """
     chosen = options or RunOptions()
     check_executor(chosen.executor, chosen.jobs, chosen.address)
-    if chosen.seed is not None and chosen.seed < 0:
-        raise ConfigError(f"seed {chosen.seed}; expected 0 or more")
+    for name, number, least in (("trials", chosen.trials, 1), ("seed", chosen.seed, 0)):
+        if number is not None and not (isinstance(number, int) and number >= least):
+            raise ConfigError(f"{name} {number}; expected a whole number from {least}")
     if chosen.time_limit_s is not None and not chosen.time_limit_s > 0:
         raise ConfigError(
             f"time limit {chosen.time_limit_s} s; expected a positive number of seconds, or none "

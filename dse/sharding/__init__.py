@@ -20,6 +20,7 @@ from dse.sharding._plan import (
     ShardingPlan,
     ShardingType,
     TablePlan,
+    parse_sharding_types,
 )
 from dse.sharding._planners import PLANNERS, Cut, largest_shard_bytes, plan_greedily
 from dse.sharding._shards import (
@@ -88,6 +89,7 @@ __all__ = [
     "largest_shard_bytes",
     "parse_allow",
     "parse_pin",
+    "parse_sharding_types",
     "placements_allowed",
     "plan_greedily",
     "plan_to_json",

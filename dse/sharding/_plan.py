@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dse._html import grid_html
+from dse._suggest import hint
+from dse.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class ShardingType(StrEnum):
@@ -19,6 +25,20 @@ class ShardingType(StrEnum):
     TABLE_ROW_WISE = "table_row_wise"
     TABLE_COLUMN_WISE = "table_column_wise"
     GRID_SHARD = "grid_shard"
+
+
+def parse_sharding_types(names: str | Iterable[str]) -> frozenset[ShardingType]:
+    """Returns sharding types by their names; one name stands for itself.
+
+    Raises:
+        UnknownNameError: There is no such type.
+    """
+    known = [kind.value for kind in ShardingType]
+    given = [names] if isinstance(names, str) else list(names)
+    for name in given:
+        if name not in known:
+            raise UnknownNameError(f"unknown sharding type `{name}`; {hint(str(name), known)}")
+    return frozenset(map(ShardingType, given))
 
 
 #: Types that tables without pooling cannot have, as in TorchRec's `EmbeddingCollection`, and the

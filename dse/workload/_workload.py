@@ -221,22 +221,35 @@ class Workload(ABC):
         return found
 
     @classmethod
-    def wrong_values(cls, parameters: Mapping[str, ParameterValue]) -> tuple[tuple[str, str], ...]:
-        """Returns the parameters whose value a search space would not allow, with what is wrong.
+    def single_values(
+        cls, parameters: Mapping[str, object]
+    ) -> tuple[dict[str, ParameterValue], tuple[tuple[str, str], ...]]:
+        """Returns one value of each parameter as a study keeps it, and what is wrong with others.
 
         Args:
-            parameters: One value of each; those that a search space must have may be missing.
+            parameters: As a search space has them: a mapping or a list where one value has that
+                form. Those that every space has must be there.
+
+        Returns:
+            The values, and name and reason of each that a search space would not allow.
         """
         try:
-            check_data(dict(parameters), cls.parameters, file="")
+            block = check_data(dict(parameters), cls.parameters, file="")
         except ConfigError as error:
             # What must not be given together is a matter of search spaces.
-            return tuple(
-                (problem.field.partition("[")[0], problem.message)
+            wrong = [
+                (problem.field.partition("[")[0].partition(".")[0], problem.message)
                 for problem in error.diagnostics
                 if problem.field
-            )
-        return ()
+            ]
+            return {}, tuple(wrong)
+        choices = {one.name: one.choices for one in block.expand()}
+        several = tuple(
+            (name, f"expected one value, found {', '.join(map(str, choices[name]))}")
+            for name in parameters
+            if len(choices[name]) > 1
+        )
+        return {name: choices[name][0] for name in parameters}, several
 
     @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:

@@ -131,7 +131,7 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         "global_batch_size": request.global_batch_size,
         **given,
     }
-    _check_values(parameters, workload)
+    parameters = _checked_values(parameters, workload)
     size, provider = request.world_size, request.price_provider
     parameters = workload.connected(platform, parameters, basis=basis, provider=provider)
     job = workload.job(platform, parameters)
@@ -170,13 +170,14 @@ def _check_options(given: list[str], workload: Workload) -> None:
         )
 
 
-def _check_values(parameters: dict[str, ParameterValue], workload: Workload) -> None:
+def _checked_values(
+    parameters: dict[str, ParameterValue], workload: Workload
+) -> dict[str, ParameterValue]:
     """Checks each value like those of a search space, and names its option."""
-    problems = [
-        f"{_options([name])}: {wrong}" for name, wrong in workload.wrong_values(parameters)
-    ]
+    values, problems = workload.single_values(parameters)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(f"{_options([name])}: {wrong}" for name, wrong in problems))
+    return values
 
 
 def _options(names: list[str]) -> str:

@@ -72,7 +72,7 @@ def shard_command(
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
     from dse._files import write_atomically
-    from dse.cli._output import emit
+    from dse.cli._output import emit, to_json
     from dse.cli._progress import progress
     from dse.cli.job._predictions import (
         change_fields,
@@ -90,9 +90,17 @@ def shard_command(
 
     new_file("--out", out, force=force)
     table_constraints = _constraints(constraints, pin or [], allow or [])
-    allowed_types = _types(types)
+    allowed_types = listed(types) or None
     opened = open_job(request)
     name, world_size = opened.workload.name, request.world_size
+    asked = {
+        "model": name,
+        "platform": opened.platform.name,
+        "world_size": world_size,
+        "global_batch_size": request.global_batch_size,
+        **program_fields(opened.program),
+        **change_fields(opened.changes),
+    }
     try:
         with progress(f"planning {name} on {world_size:,} ranks"):
             solution = opened.job.solve(
@@ -107,6 +115,8 @@ def shard_command(
 
         for text in str(error).splitlines():
             typer.echo(f"infeasible: {visible(text)}", err=True)
+        if as_json:
+            typer.echo(to_json({**asked, "feasible": False, "infeasible_reason": str(error)}))
         raise typer.Exit(ExitCode.FAILED) from None
     job = opened.job.with_plan(solution.plan, solution.planner)
     with progress(f"explaining {name} on {world_size:,} ranks"):
@@ -115,12 +125,7 @@ def shard_command(
     if out is not None:
         write_atomically(out, plan_text)
     document = {
-        "model": name,
-        "platform": opened.platform.name,
-        "world_size": world_size,
-        "global_batch_size": request.global_batch_size,
-        **program_fields(opened.program),
-        **change_fields(opened.changes),
+        **asked,
         **prediction_fields(prediction, job),
         "bound_by": explanation.bound_by,
         "iteration_time_s": solution.iteration_time_s,
@@ -163,16 +168,3 @@ def _constraints(
 
     written = read_constraints(file) if file is not None else ()
     return (*written, *map(parse_pin, pins), *map(parse_allow, allowed))
-
-
-def _types(text: str) -> tuple[str, ...] | None:
-    """Returns the names of sharding types; None for all."""
-    from dse._suggest import hint
-    from dse.errors import ConfigError
-    from dse.sharding import ShardingType
-
-    names, known = listed(text), [kind.value for kind in ShardingType]
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"--types: unknown sharding type `{name}`; {hint(name, known)}")
-    return names or None

@@ -7,10 +7,13 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from dse._html import fields_html
 from dse._suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import (
+    PRICE_BASES,
     Cluster,
     DeviceSpec,
     HostLinkSpec,
@@ -25,7 +28,6 @@ from dse.machine import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from dse.machine.kernels import Estimate
@@ -116,6 +118,8 @@ class Platform:
             UnknownNameError: An interconnect does not exist.
         """
         per_node = self.devices_per_node
+        if world_size % 1:
+            raise ConfigError(f"world size {world_size:g} is not a whole number")
         if world_size < 1 or (world_size > per_node and world_size % per_node):
             even = max((n for n in range(2, per_node) if not world_size % n), default=0)
             other = f", or nodes of {even} (`node.devices={even}`)" if world_size and even else ""
@@ -185,6 +189,9 @@ class Platform:
 
         Returns:
             None when no offer fits. Superseded prices are never chosen; ties go by name.
+
+        Raises:
+            UnknownNameError: There is no such basis.
         """
         wanted = self.networks[0].name if network == "" else network
         if not self.needs_network(world_size):
@@ -270,6 +277,8 @@ class Platform:
         return f"{wanted} over {network or self.networks[0].name}; {others}"
 
     def _counting(self, basis: str, provider: str) -> list[Offer]:
+        if basis not in PRICE_BASES:
+            raise UnknownNameError(f"unknown price basis `{basis}`; {hint(basis, PRICE_BASES)}")
         return [offer for offer in self.offers if offer.counts_for(basis, provider)]
 
     def kernel_time(self, op: str, **shape: ArrayLike) -> NDArray[np.float64]:
@@ -345,6 +354,7 @@ class Platform:
 
         Raises:
             UnknownNameError: The operation or an interconnect does not exist.
+            ConfigError: A size or the number of ranks is impossible.
         """
         from dse.machine.collectives import CollectiveOp, collective_time_s
 
@@ -353,8 +363,11 @@ class Platform:
             raise UnknownNameError(
                 f"unknown collective `{op}`; expected one of {', '.join(known)}"
             )
+        sizes = np.asarray(nbytes, dtype=np.float64)
+        if not np.all((sizes >= 0) & (sizes < np.inf)):
+            raise ConfigError(f"sizes {sizes}: messages have 0 bytes or more")
         cluster = self.cluster(world_size, link=link, network=network)
-        return collective_time_s(cluster, op, nbytes)
+        return collective_time_s(cluster, op, sizes)
 
 
 def _choose(kind: str, name: str, offered: Sequence[Named], platform: str) -> Named:

@@ -132,6 +132,11 @@ class EmbeddingTable:
     pooled: bool = True
 
     @property
+    def pooling(self) -> tuple[float, ...]:
+        """Mean lookups of a bag of each feature, under the name that it has in files."""
+        return self.pooling_factors
+
+    @property
     def lookups_per_sample(self) -> float:
         """Mean lookups a sample over all features of the table."""
         return sum(self.pooling_factors) * self.bags_per_sample

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 #: have the same answer.
 _PLANS_KEPT = 512
 
-#: Distance of a quick plan from its bound up to which a thorough search is not worth it.
-_CLOSE_ENOUGH = 0.05
-
 
 @dataclass(frozen=True)
 class WorkloadContext(EvaluationContext):
@@ -361,21 +358,13 @@ class ConfigurationEvaluator(Evaluator):
         job = self.job(configuration)
         return predict_job(job, self.quote(configuration))
 
-    def planned(self, parameters: Mapping[str, ParameterValue], bound_s: float | None) -> Job:
-        """Searches a plan: quickly, and thoroughly where that may be better.
+    def planned(self, parameters: Mapping[str, ParameterValue]) -> Job:
+        """Returns the job of parameters with a plan that was searched thoroughly.
 
         Args:
             parameters: Value of every parameter.
-            bound_s: A time that no plan beats; a quick plan close to it is good enough. None for
-                the effort of a study.
         """
-        quick = self._planned(self.open_job(parameters))
-        if bound_s is None or quick.plan is None:
-            return quick
-        if quick.simulated()[0] <= (1 + _CLOSE_ENOUGH) * bound_s and _fits(quick):
-            return quick
-        effort = replace(self._effort, quick=False)
-        return self.open_job(parameters).planned(effort, quick.plan)
+        return self._thorough(self.open_job(parameters))
 
     def refusal(self, parameters: Mapping[str, ParameterValue]) -> str:
         """Returns why a configuration cannot run with any plan; empty if it may."""
@@ -445,14 +434,6 @@ class ConfigurationEvaluator(Evaluator):
             if constraint.violation(value) > 0:
                 return constraint.reason(value, limited)
         return ""
-
-
-def _fits(job: Job) -> bool:
-    """Returns whether every rank fits its device."""
-    cluster = job.cluster
-    return cluster is None or all(
-        account.total_bytes <= cluster.device.usable_memory_bytes for account in job.memory()
-    )
 
 
 def _least_headroom(space: SearchSpace) -> float:

@@ -129,14 +129,13 @@ class OptionEvaluator:
         ways = self._ways(option)
         if not ways:
             raise ConfigError(self.no_way(option))
-        bound_s = option.global_batch_size / bound_per_s
         closer = len(self.bounds) > 1
         least = [self._least_s(parameters, closer=closer) for parameters in ways]
         best_s, job, best = math.inf, None, ways[0]
         for place in sorted(range(len(ways)), key=least.__getitem__):
             if job is not None and least[place] >= best_s:
                 break
-            planned = self.evaluator.planned(ways[place], bound_s)
+            planned = self.evaluator.planned(ways[place])
             if not _surely_fits(planned, confidence):
                 continue
             time_s = planned.simulated().time_s

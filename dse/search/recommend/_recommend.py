@@ -171,12 +171,14 @@ def option_evaluator(
             raise ConfigError(f"{name}: not for a {workload.title}; leave it out")
     if program := workload.program_name({"program": options.program}):
         fixed["program"] = program
-    for name, wrong in workload.wrong_values(fixed):
-        # What every configuration has besides is not among these.
-        if name in fixed:
-            raise ConfigError(f"{name}: {wrong}")
     if workload.finds_plans and options.types:
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
+    # Every configuration has these besides.
+    own = {"platform": next(iter(platforms)), "world_size": 1, "global_batch_size": 1}
+    values, problems = workload.single_values({**own, **fixed})
+    for name, wrong in problems:
+        raise ConfigError(f"{name}: {wrong}")
+    fixed = {name: values[name] for name in fixed}
     context = WorkloadContext(space, options.seed, workload, platforms)
     for what, name in (("link", options.link), ("network", options.network)):
         known = {

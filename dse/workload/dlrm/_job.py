@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.errors import PlanError
 from dse.model import model_flops
-from dse.sharding import ShardingType, check_plan, read_plan
+from dse.sharding import ShardingType, check_plan, parse_sharding_types, read_plan
 from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
@@ -152,8 +152,7 @@ class DlrmJob(Job):
 
         types = self.allowed_types
         if allowed_types is not None:
-            types = frozenset(ShardingType(name) for name in allowed_types)
-            types = possible_types(types, self.problem.software)
+            types = possible_types(parse_sharding_types(allowed_types), self.problem.software)
         return find_plan(
             self.scorer,
             PlanEffort(seed=seed, time_limit_s=time_limit_s),
