@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dse
-from dse.errors import ConfigError, OptionalDependencyError, StudyError
+from dse.errors import ConfigError, OptionalDependencyError, StudyError, UnknownNameError
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, plan_to_json
 
 if TYPE_CHECKING:
@@ -71,6 +71,56 @@ def test_a_plan_that_was_searched_can_be_predicted() -> None:
     job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
     solution = job.shard()
     assert job.predict(solution.plan).feasible
+    assert job.predict(solution) == job.predict(solution.plan)
+    with pytest.raises(ConfigError, match="not of type dict"):
+        job.predict({"tables": {}})
+
+
+def test_values_are_those_of_search_spaces() -> None:
+    """A switch is one by its name too, and one value may be a mapping or a list."""
+    size = {"world_size": 2, "global_batch_size": 8, "tensor": 2}
+
+    def seconds(switch: object) -> float:
+        choice = dse.Job("llama3_8b", "h100_sxm", **size, sequence_parallel=switch)
+        return choice.predict().iteration_time_s
+
+    assert seconds(True) == seconds("true") != seconds(False) == seconds("false")
+    for wrong in ("banana", [True, False]):
+        with pytest.raises(ConfigError):
+            seconds(wrong)
+    parameters = {
+        "communication_precision": {"forward": "fp16", "backward": "bf16"},
+        "compute_kernels": ["fused", "fused_uvm"],
+    }
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2.0, global_batch_size=4096, **parameters)
+    assert job.parameters["communication_precision"] == "fp16/bf16"
+    assert job.parameters["compute_kernels"] == "fused+fused_uvm"
+    assert job.parameters["world_size"] == 2
+
+
+def test_what_cannot_be_is_refused_by_name() -> None:
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2, global_batch_size=4096)
+    for types in (["tablewise"], "tablewise"):
+        with pytest.raises(UnknownNameError):
+            job.shard(allowed_types=types)
+    with pytest.raises(ConfigError, match="list of plans"):
+        dse.rank("plan.json", "dlrm_tiny", "h100_sxm", global_batch_size=4096)
+    with pytest.raises(ConfigError, match="text with a unit"):
+        dse.recommend("dlrm_tiny", target=1e6)
+    size = {"world_size": 2, "global_batch_size": 4096}
+    with pytest.raises(UnknownNameError, match="basis"):
+        dse.predict("dlrm_tiny", "h100_sxm", **size, price_basis="nope")
+    machine = dse.load_platform("h100_sxm")
+    for sizes, ranks in ((float("nan"), 8), (-1.0, 8), ([1.0, float("inf")], 8), (1e6, 2.5)):
+        with pytest.raises(ConfigError):
+            machine.collective_time("all_reduce", sizes, ranks)
+    with pytest.raises(ConfigError):
+        dse.collective("all_reduce", "h100_sxm", size=float("inf"), world_size=8)
+    for trials in (0, -1):
+        with pytest.raises(ConfigError):
+            dse.create_study(SPACE).optimize(trials)
+        with pytest.raises(ConfigError):
+            dse.run(SPACE, trials=trials)
 
 
 def test_the_functions_answer_as_jobs_do() -> None:
@@ -210,7 +260,8 @@ def test_machines_of_ones_own_are_recommended():
         "dlrm_tiny",
         target="1M samples/s",
         platforms=["h100_sxm", {"from": "h100_sxm", "price": "1 USD/GPU/h", "name": "mine"}],
-        world_sizes=[8],
+        world_sizes=8,
+        confidence="50 %",
     )
     assert found.answer is not None
     assert found.answer.option.platform == "mine"
@@ -239,3 +290,4 @@ def test_what_is_loaded_is_taken_as_it_is():
     ):
         found = load(name)
         assert load(found) is found
+    assert dse.load_model("dlrm_dcnv2").tables[0].pooling == (3.0,)

@@ -160,8 +160,12 @@ def test_json_documents():
     with pytest.raises(ConfigError, match=r"p\.json:1:\d+: not valid JSON"):
         parse_json("{", PlanDocument, file="p.json")
     bad = '{"schema_version": 1, "world_size": 0, "tables": {}}'
-    with pytest.raises(ConfigError, match="world_size: expected at least 1, found `0`"):
+    with pytest.raises(
+        ConfigError, match=r"p\.json:1:37: world_size: expected at least 1"
+    ) as found:
         parse_json(bad, PlanDocument, file="p.json")
+    (problem,) = [one for one in found.value.diagnostics if one.field == "world_size"]
+    assert (problem.line, problem.column) == (1, bad.index(" 0,") + 2)
 
 
 def test_catalog():

@@ -99,6 +99,12 @@ def test_nothing_fits():
     assert "Traceback" not in done.stderr
 
 
+def test_what_does_not_fit_is_json_too():
+    found = json.loads(dse(*LARGE, "--world-size", 2, "--json").stdout)
+    assert found["feasible"] is False
+    assert "missing" in found["infeasible_reason"]
+
+
 def test_host_memory_lets_it_fit():
     done = dse(*LARGE, "--world-size", 2, "--allow-uvm", "--time-limit", 2)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from dse.api import Job
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
@@ -659,6 +660,16 @@ def test_a_surer_way_is_taken_where_confidence_asks_for_it():
     asked = recommend("gpt_7_5b", Target(50.0), replace(options, confidence=0.95))
     assert asked.answer.configuration == found.sure.configuration
     assert asked.answer.probability(asked.goal) >= 0.95
+
+
+def test_a_recommended_plan_is_the_one_that_other_commands_find():
+    """Even where a quickly found plan is close to its bound."""
+    size = {"world_sizes": (2,), "batch_sizes": (65536,)}
+    options = RecommendOptions(platforms=("a100_sxm_80",), **size)
+    found = recommend("dlrm_small", HourlyBudget(1000.0), options).answer
+    assert found is not None
+    job = Job("dlrm_small", "a100_sxm_80", world_size=2, global_batch_size=65536)
+    assert found.prediction.iteration_time_s == job.predict().iteration_time_s
 
 
 def test_parameters_are_checked():
