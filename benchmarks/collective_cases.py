@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from table_errors import PredictedRow, print_errors
+from tables import read_table
 
 from dse.calibration.measurements import dispatch_message_bytes, value_bytes_of
 from dse.errors import DseError
@@ -88,8 +89,7 @@ def collective_cases(path: Path, platform: str = "", network: str = "") -> list[
         platform: Platform of rows that name no device.
         network: Network of rows that name none; the platform's own if empty.
     """
-    read = pd.read_csv(path, comment="#") if path.suffix == ".csv" else pd.read_parquet(path)
-    rows = _normalized(read)
+    rows = _normalized(read_table(path))
     rows["platform"] = rows["platform"].where(rows["device"] != "", platform)
     rows["network"] = rows["network"].where(rows["network"] != "", network)
     predicted: dict[int, PredictedRow] = {}

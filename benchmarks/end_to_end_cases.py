@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from end_to_end_roofline import dlrm_roofline_s
-import pandas as pd
 from published_cases import CaseResult, hipc22_cases, platform_of, precision_of, predict_case
+from tables import read_table
 
 from dse.errors import ConfigError, DseError
 from dse.model import load_model
@@ -87,12 +87,12 @@ def end_to_end_cases(folder: Path) -> tuple[list[EndToEndCase], list[str]]:
 
 
 def _dlrm_cases(path: Path) -> Iterator[EndToEndCase]:
-    for _, row in _read(path).iterrows():
+    for _, row in read_table(path).iterrows():
         yield _rate_case(predict_case(row), path, row["model"], row)
 
 
 def _hipc22_cases(path: Path) -> Iterator[EndToEndCase]:
-    rows = _read(path)
+    rows = read_table(path)
     for (_, row), result in zip(rows.iterrows(), hipc22_cases(path), strict=True):
         named = {"gpu": row["gpu"], "gpus": 1, "precision": "FP32", "global_batch": row["batch"]}
         yield _rate_case(result, path, f"mlpm_{row['model']}", named)
@@ -103,16 +103,6 @@ READERS: dict[str, Callable[[Path], Iterator[EndToEndCase]]] = {
     "dlrm_training_cases.csv": _dlrm_cases,
     "hipc22_dlrm_single_gpu_iteration_ms.csv": _hipc22_cases,
 }
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        rows = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if not len(rows):
-        raise ConfigError(f"{path} has no cases")
-    return rows
 
 
 def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEndCase:

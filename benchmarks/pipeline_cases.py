@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import json
 from typing import TYPE_CHECKING
 
-import pandas as pd
+from tables import read_table
 
 from dse.config import parse_document
 from dse.errors import DseError
@@ -27,6 +27,8 @@ from dse.workload.dlrm import DLRM_PROGRAMS, DlrmJob, DlrmProblem, TrainPipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pandas as pd
 
     from dse.model import DlrmModel
 
@@ -295,14 +297,7 @@ def compare_pipelines(path: Path, *, as_json: bool) -> None:
 
 
 def _published(path: Path) -> pd.DataFrame:
-    try:
-        found = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DseError(f"cannot read {path}: {error}") from error
-    missing = [column for column in COLUMNS if column not in found.columns]
-    if missing:
-        raise DseError(f"{path} lacks the column {missing[0]}")
-    return found.drop_duplicates("name").set_index("name")
+    return read_table(path, COLUMNS).drop_duplicates("name").set_index("name")
 
 
 def _number(published: pd.DataFrame, run: Run, column: str) -> float:

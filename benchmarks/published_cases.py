@@ -27,6 +27,7 @@ from published_plans import (
 from published_reading import read_rate_bytes_per_s
 from scipy.stats import kendalltau
 from step_errors import StepError
+from tables import read_table
 
 from dse.errors import DseError
 from dse.machine import LinkKind, Precision
@@ -248,10 +249,7 @@ def hipc22_cases(path: Path) -> list[CaseResult]:
     Raises:
         DseError: The file cannot be read.
     """
-    try:
-        measured = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DseError(f"cannot read {path}: {error}") from error
+    measured = read_table(path)
     rows = pd.DataFrame(
         {
             "case": "HiPC'22 " + measured["model"],
@@ -344,15 +342,7 @@ def compare_published(path: Path, *, as_json: bool) -> None:
     Raises:
         DseError: The file cannot be read or lacks a column.
     """
-    try:
-        cases = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DseError(f"cannot read {path}: {error}") from error
-    missing = [column for column in COLUMNS if column not in cases.columns]
-    if missing:
-        raise DseError(f"{path} lacks the column {missing[0]}")
-    if not len(cases):
-        raise DseError(f"{path} has no cases")
+    cases = read_table(path, COLUMNS)
     results = [predict_case(row) for _, row in cases.iterrows()]
     figures = overall(results)
     if as_json:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from table_errors import PredictedRow
+from tables import read_table
 
-from dse.errors import DseError
 from dse.indices import IndexDistribution, PopularityBuckets, Uniform
 from dse.machine.kernels import (
     HOST_ROWS_SPREAD,
@@ -132,17 +132,8 @@ def embedding_table(path: Path) -> pd.DataFrame:
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DseError(f"cannot read {path}: {error}") from error
     needed = ("source", "device", "placement", "phase", "rows_per_table", "dim", "time_ms")
-    missing = [name for name in needed if name not in table]
-    if missing:
-        raise DseError(f"{path}: column `{missing[0]}` is missing; found {', '.join(table)}")
-    return table
+    return read_table(path, needed)
 
 
 def _level(cases: Sequence[_Case]) -> float:

@@ -13,6 +13,8 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from tables import read_table
 
 from dse.calibration.measurements import GEMM_PRECISIONS
 from dse.errors import DseError
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-    import pandas as pd
 
     Predict = Callable[[Platform, str, "pd.DataFrame"], NDArray[np.float64]]
 
@@ -216,15 +217,7 @@ def _table(path: Path, sizes: tuple[str, ...]) -> pd.DataFrame:
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise DseError(f"cannot read {path}: {error}") from error
-    missing = [name for name in sizes if name not in table]
-    if missing:
-        raise DseError(f"{path}: column `{missing[0]}` is missing; found {', '.join(table)}")
+    table = read_table(path, sizes)
 
     def first(*names: str) -> str:
         return next((name for name in names if name in table), "")

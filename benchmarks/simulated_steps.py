@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accuracy import DATA
 import numpy as np
-import pandas as pd
 from published_steps import read_rows
+from tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ def layers_us(times_us: Mapping[Stages, float]) -> dict[Stages, float]:
 
 def read_all_reduces(path: Path) -> AllReduces:
     """Returns the table of all-reduces on A100: the second timing, which the simulator reads."""
-    table = pd.read_parquet(path)
+    table = read_table(path)
     table = table[table.gpu == "a100"]
     sizes = np.round(table.size_bytes / _MIB).astype(int)
     timings = zip(table.latency_us_2, table.busbw_gb_s_2, strict=True)

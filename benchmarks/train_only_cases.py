@@ -18,6 +18,7 @@ import pandas as pd
 from published_cases import job_of, platform_of, program_of
 from published_evaluations import evaluation_batch_size, without_storage
 from published_reading import read_rate_bytes_per_s
+from tables import read_table
 
 from dse.errors import ConfigError, DseError
 from dse.ranking import coverage
@@ -164,15 +165,9 @@ def train_only_cases(path: Path) -> list[TrainOnlyCase]:
     """Predicts every submission of a file, in its order.
 
     Raises:
-        ConfigError: The file cannot be read or lacks a column.
+        DseError: The file cannot be read or lacks a column.
     """
-    try:
-        rows = pd.read_csv(path, keep_default_na=False, dtype=str)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    missing = [column for column in COLUMNS if column not in rows.columns]
-    if missing:
-        raise ConfigError(f"{path} lacks the column {missing[0]}")
+    rows = read_table(path, COLUMNS, as_text=True)
     known: dict[tuple[object, ...], tuple[float, ...]] = {}
     return [_predicted(row, known) for _, row in rows.iterrows()]
 

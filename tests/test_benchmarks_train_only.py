@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dse.errors import ConfigError
+from dse.errors import DseError
 from tests.conftest import ROOT
 
 #: Modules of the benchmarks that the cases need.
@@ -132,5 +132,5 @@ def test_the_page_has_every_group_and_mark(train_only):
 def test_a_file_without_a_column_is_refused(train_only, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("round\nv1.1\n")
-    with pytest.raises(ConfigError, match="benchmark"):
+    with pytest.raises(DseError, match="benchmark"):
         train_only.train_only_cases(path)

@@ -41,7 +41,7 @@ def test_runs_are_those_of_their_files(cases):
 def test_a_file_without_the_runs_is_refused(cases, tmp_path):
     table = tmp_path / "runs.csv"
     table.write_text("commit,name\n1,a\n")
-    with pytest.raises(DseError, match="lacks the column"):
+    with pytest.raises(DseError, match="is missing"):
         cases.compare_pipelines(table, as_json=True)
     with pytest.raises(DseError, match="cannot read"):
         cases.compare_pipelines(tmp_path / "missing.csv", as_json=True)

@@ -53,7 +53,7 @@ class Document(StrictModel):
                 "version",
                 "expected {known}, found `{found}`; this version of dse reads no other: "
                 "update dse for newer files",
-                {"known": SCHEMA_VERSION, "found": str(value)},
+                {"known": SCHEMA_VERSION, "found": repr(value)},
             )
         return value
 

@@ -148,7 +148,8 @@ def _message(item: Any, path: Path, model: type[BaseModel], data: object) -> str
         noun = "character" if kind == "string_too_short" else "entry"
         return f"expected at least {least} {noun}, found {found or 'none'}"
     if kind in ("too_long", "string_too_long"):
-        return f"expected at most {context['max_length']} entries or characters"
+        noun = "characters" if kind == "string_too_long" else "entries"
+        return f"expected at most {context['max_length']} {noun}"
     return str(item["msg"])
 
 

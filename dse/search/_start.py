@@ -193,6 +193,15 @@ def resumed_header(
             f"{place} was started with other changes of its platforms; give the same --set, or "
             "start a new study"
         )
+    spaces = [
+        next((name for role, name in inputs if role == "space"), "")
+        for inputs in (digests, ((file.role, file.name) for file in header.inputs))
+    ]
+    if spaces[0] != spaces[1]:
+        raise StudyError(
+            f"{place} was started with the search space `{spaces[0]}`, not `{spaces[1]}`; name "
+            "that space, or start a new study"
+        )
     present = {(file.role, file.name) for file in header.inputs}
     for role, name in digests:
         if (role, name) not in present:

@@ -214,6 +214,10 @@ def test_resuming_another_study_is_refused(study, small_space):
         run(small_space, RunOptions(out=root, resume=True))
     with pytest.raises(StudyError, match="not a study directory"):
         run(small_space, RunOptions(out=root.parent / "none", resume=True))
+    other = small_space.with_name("other.yaml")
+    other.write_text(small_space.read_text().replace("name: small", "name: other"))
+    with pytest.raises(StudyError, match="with the search space `small`, not `other`"):
+        run(other, RunOptions(out=root, resume=True))
 
 
 def test_wrong_settings_are_refused(small_space, tmp_path):

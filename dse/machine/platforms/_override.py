@@ -64,6 +64,9 @@ _BLOCKS = {"link": "links", "network": "networks", "price": "prices"}
 #: Blocks whose name may be left out of a path.
 _OPENED: dict[str, type[StrictModel]] = {"device": DeviceBlock, "node": NodeBlock}
 
+#: Fields of a platform's file that say what it is, and change nothing.
+_NO_FIGURES = ("schema_version", "name", "description")
+
 #: Origin of figures that an override changed.
 CHANGED = "changed"
 
@@ -251,8 +254,9 @@ def override_platform(
                 )
             else:
                 head = change.path.partition(".")[0]
-                if head.casefold() not in data:
-                    raise UnknownNameError(f"there is no `{head}`; {hint(head, ('price', *data))}")
+                if head.casefold() not in data or head.casefold() in _NO_FIGURES:
+                    known = ["price", *(key for key in data if key not in _NO_FIGURES)]
+                    raise UnknownNameError(f"there is no figure `{head}`; {hint(head, known)}")
                 if change.path.startswith("device.power.") and not data["device"]["power"]:
                     raise UnknownNameError(
                         "there is no `device.power`, so nothing bounds its arithmetic; describe "

@@ -311,7 +311,7 @@ def _conclusion(
         parts.append(f"{'' if better else 'the second is '}behind in {_and(worse)}")
     if not parts:
         parts.append("both reach the same best values")
-    parts.append(f"its front covers {_coverage(volumes)}")
+    parts.append(f"the second's front covers {_coverage(volumes)}")
     moved = [one for one in common if one.moved]
     if moved:
         ratios = np.array([one.time_ratio for one in moved])

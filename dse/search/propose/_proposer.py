@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+import warnings
 
 import numpy as np
 
@@ -91,7 +92,12 @@ def make_sampler(name: SamplerName, seed: int, space: SearchSpace) -> optuna.sam
             "the `gp` sampler needs torch, which is not installed: pip install '.[validate]' in "
             "the project's folder, or choose the sampler `nsga2` or `tpe`"
         ) from error
-    return samplers.GPSampler(seed=seed, deterministic_objective=True)
+    from optuna.exceptions import ExperimentalWarning
+
+    with warnings.catch_warnings():
+        # Optuna warns that the argument is experimental; without it, equal trials count as noise.
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return samplers.GPSampler(seed=seed, deterministic_objective=True)
 
 
 class Proposer(Strategy):

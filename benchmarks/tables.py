@@ -1,0 +1,45 @@
+"""Tables of measurements, as CSV or Parquet files."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from dse.errors import DseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pandas as pd
+
+
+def read_table(path: Path, columns: Iterable[str] = (), *, as_text: bool = False) -> pd.DataFrame:
+    """Returns a table as it is; comments at the top of a CSV file begin with `#`.
+
+    Args:
+        path: The file; what does not end in `.parquet` is read as CSV.
+        columns: Columns that it must have.
+        as_text: Values of a CSV file stay texts, empty ones too.
+
+    Raises:
+        DseError: The file cannot be read, has no rows, or lacks a column.
+    """
+    import pandas as pd
+
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            with path.open(encoding="utf-8") as lines:
+                comments = sum(1 for _ in takewhile(lambda line: line.startswith("#"), lines))
+            texts = {"dtype": str, "keep_default_na": False} if as_text else {}
+            table = pd.read_csv(path, skiprows=comments, **texts)
+    except (OSError, ValueError) as error:
+        raise DseError(f"cannot read {path}: {error}") from error
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise DseError(f"{path}: column `{missing[0]}` is missing; found {', '.join(table)}")
+    if table.empty:
+        raise DseError(f"{path} has no rows")
+    return table
