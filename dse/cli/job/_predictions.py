@@ -110,14 +110,9 @@ class Predicted:
 
         opened, request, prediction = self.open_job, self.request, self.prediction
         document: dict[str, object] = {
-            "model": opened.workload.name,
-            "platform": opened.platform.name,
-            "world_size": request.world_size,
-            "global_batch_size": request.global_batch_size,
-            **program_fields(opened.program),
+            **asked_fields(request, opened),
             "host_overheads": opened.platform.document.host.profile or opened.platform.name,
             "collectives": measured_by(self._link) if request.world_size > 1 else None,
-            **change_fields(opened.changes),
             **self.job.document(),
             **prediction_fields(prediction, self.job),
             "no_price": opened.no_price or None,
@@ -232,6 +227,18 @@ def _outcome(prediction: Prediction) -> tuple[object, ...]:
     """Returns what a figure of a platform may change, prices aside."""
     interval = prediction.iteration_time_p5_s, prediction.iteration_time_p95_s
     return prediction.iteration_time_s, interval, prediction.memory, prediction.fit_probability
+
+
+def asked_fields(request: Request, opened: OpenJob) -> dict[str, object]:
+    """Returns what a job is, before anything is known of it."""
+    return {
+        "model": opened.workload.name,
+        "platform": opened.platform.name,
+        "world_size": request.world_size,
+        "global_batch_size": request.global_batch_size,
+        **program_fields(opened.program),
+        **change_fields(opened.changes),
+    }
 
 
 def program_fields(program: str | None) -> dict[str, object]:

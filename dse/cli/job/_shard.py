@@ -75,32 +75,23 @@ def shard_command(
     from dse.cli._output import emit, to_json
     from dse.cli._progress import progress
     from dse.cli.job._predictions import (
-        change_fields,
+        Predicted,
+        asked_fields,
         change_remarks,
         of_every_rank,
-        prediction_fields,
-        program_fields,
     )
     from dse.cli.job._request import open_job
     from dse.errors import InfeasibleError
     from dse.report.console import line
     from dse.report.terminal import ShardingView, print_sharding
     from dse.sharding import plan_to_json
-    from dse.workload import explain_job, predict_job
+    from dse.workload import predict_job
 
     new_file("--out", out, force=force)
     table_constraints = _constraints(constraints, pin or [], allow or [])
     allowed_types = listed(types) or None
     opened = open_job(request)
     name, world_size = opened.workload.name, request.world_size
-    asked = {
-        "model": name,
-        "platform": opened.platform.name,
-        "world_size": world_size,
-        "global_batch_size": request.global_batch_size,
-        **program_fields(opened.program),
-        **change_fields(opened.changes),
-    }
     try:
         with progress(f"planning {name} on {world_size:,} ranks"):
             solution = opened.job.solve(
@@ -116,18 +107,18 @@ def shard_command(
         for text in str(error).splitlines():
             typer.echo(f"infeasible: {visible(text)}", err=True)
         if as_json:
-            typer.echo(to_json({**asked, "feasible": False, "infeasible_reason": str(error)}))
+            failed = {"feasible": False, "infeasible_reason": str(error)}
+            typer.echo(to_json({**asked_fields(request, opened), **failed}))
         raise typer.Exit(ExitCode.FAILED) from None
     job = opened.job.with_plan(solution.plan, solution.planner)
+    predicted = Predicted(request, opened, job, predict_job(job, opened.quote))
     with progress(f"explaining {name} on {world_size:,} ranks"):
-        prediction, explanation = predict_job(job, opened.quote), explain_job(job)
+        prediction, explanation = predicted.prediction, predicted.explanation
     plan_text = plan_to_json(solution.plan, name)
     if out is not None:
         write_atomically(out, plan_text)
     document = {
-        **asked,
-        **prediction_fields(prediction, job),
-        "bound_by": explanation.bound_by,
+        **predicted.document(),
         "iteration_time_s": solution.iteration_time_s,
         "lower_bound_s": solution.lower_bound_s,
         "gap": solution.gap,
