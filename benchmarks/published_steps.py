@@ -41,6 +41,10 @@ _FUSED_ATTENTION = {"nanotron", "nemo", "megatron_bridge", "torchtitan", "compos
 #: Programs whose recipes cut no expert by tensor parallelism (`expert_tensor_parallel_size` 1).
 _WHOLE_EXPERTS = {"megatron_bridge"}
 
+#: First release whose recipes for mixtures of experts in MXFP8 hide exchanges behind the pass of
+#: another micro-batch (pull requests 4249 and 4606 of NVIDIA-NeMo/Megatron-Bridge).
+_HIDES_EXCHANGES = "26.06"
+
 #: Recipes of scale factors that are the precisions of dse: scales of the present tensor, and of
 #: blocks of 32 values.
 _PRECISIONS = {"fp8_cs": "fp8", "fp8_mx": "mxfp8"}
@@ -260,7 +264,14 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
     }
     if program in _WHOLE_EXPERTS and int(row["ep"] or 1) > 1:
         parameters["expert_tensor"] = 1
+        if parameters["precision"] == "mxfp8" and _release(row) >= _HIDES_EXCHANGES:
+            parameters["expert_overlap"] = True
     return TransformerWorkload(_model(row)).job(_platform(row["platform"], program), parameters)
+
+
+def _release(row: Mapping[str, str]) -> str:
+    """Returns the release that a row is of, as its source names it: `26.06.01`."""
+    return row.get("source", "").rpartition(" ")[2]
 
 
 def _model(row: Mapping[str, str]) -> TransformerModel:

@@ -82,6 +82,15 @@ TRANSFORMER_OPTIONS: dict[str, Any] = {
             metavar="HOW",
         ),
     ],
+    "expert_overlap": Annotated[
+        bool | None,
+        _transformer(
+            "Tokens travel to their experts and back while a pass of another micro-batch "
+            "computes; as the program does by default.",
+            "--expert-overlap/--no-expert-overlap",
+            metavar=None,
+        ),
+    ],
     "interleave": Annotated[
         int | None,
         _transformer(

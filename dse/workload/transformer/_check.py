@@ -199,6 +199,7 @@ def _check_experts(model: TransformerModel, parallelism: Parallelism) -> None:
             ("expert", None if degree == 1 else degree),
             ("expert_tensor", shards),
             ("expert_dispatch", parallelism.expert_dispatch),
+            ("expert_overlap", parallelism.expert_overlap),
         ):
             if value is not None:
                 rest = "use expert 1" if name == "expert" else "leave it out"

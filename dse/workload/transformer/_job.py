@@ -6,20 +6,31 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dse.errors import ConfigError
 from dse.machine import Precision, has_own_engines
 from dse.workload._job import Job
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._text import format_parallelism
-from dse.workload.transformer._types import DataSharding, Recompute
+from dse.workload.transformer._types import (
+    DataSharding,
+    ExpertDispatch,
+    Recompute,
+    RecomputeModule,
+    Schedule,
+)
 from dse.workload.transformer.explain._attribution import attributed_step
 from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
 from dse.workload.transformer.memory._offload import check_offload
-from dse.workload.transformer.memory._recompute import recomputed_flops
+from dse.workload.transformer.memory._recompute import recomputed_flops, repeats
 from dse.workload.transformer.program._runtimes import IDEAL_RUNTIME
 from dse.workload.transformer.step._iteration import kernels_time_s, step_iteration
-from dse.workload.transformer.step._schedule import layers_by_chunk, layers_by_work
+from dse.workload.transformer.step._schedule import (
+    layers_by_chunk,
+    layers_by_work,
+    warm_up_passes,
+)
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -28,7 +39,6 @@ if TYPE_CHECKING:
     from dse.workload._iteration import Iteration
     from dse.workload._prediction import MemoryAccount
     from dse.workload.transformer._types import (
-        ExpertDispatch,
         Parallelism,
         TransformerRuntime,
     )
@@ -153,6 +163,53 @@ class TransformerJob(Job):
         """How tokens reach their experts: as requested, else as the program does it."""
         return self.parallelism.expert_dispatch or self.software.expert_dispatch
 
+    @property
+    def expert_overlap(self) -> bool:
+        """Whether exchanges with experts hide behind a pass of another micro-batch."""
+        asked = self.parallelism.expert_overlap
+        if asked is None:
+            return self.software.expert_overlap and not self._overlap_problem
+        return asked
+
+    @property
+    def paired_share(self) -> float:
+        """Share of the passes in which exchanges with experts hide, over all stages.
+
+        A stage begins with one forward pass more than it would otherwise, so that the passes that
+        it runs together are of different micro-batches. It holds no more for that: the one pass
+        fills memory as the other frees it.
+        """
+        if not self.expert_overlap:
+            return 0.0
+        spread = self.parallelism
+        total = self.micro_batches * spread.interleave
+        alone = [
+            warm_up_passes(
+                spread.pipeline, spread.interleave, self.micro_batches, stage, spread.schedule
+            )
+            for stage in range(spread.pipeline)
+        ]
+        paired = sum(max(0, total - passes - 1) for passes in alone)
+        return paired / (total * spread.pipeline)
+
+    @property
+    def _overlap_problem(self) -> str:
+        """What keeps exchanges with experts from hiding, and what to do; empty if nothing does."""
+        spread = self.parallelism
+        if spread.expert == 1:
+            return "each rank has all experts; use expert > 1"
+        if self.micro_batches == 1:
+            return "there is no other micro-batch; use several"
+        if spread.schedule is not Schedule.ONE_F_ONE_B:
+            return f"not with schedule {spread.schedule}; use {Schedule.ONE_F_ONE_B}"
+        if spread.pipeline > 1 and spread.interleave == 1:
+            return "pipelines need virtual stages for it; use interleave > 1"
+        if repeats(spread, RecomputeModule.EXPERTS):
+            return "recomputed layers would exchange tokens again; recompute less"
+        if self.expert_dispatch is ExpertDispatch.ALL_GATHER:
+            return f"not with {ExpertDispatch.ALL_GATHER} dispatch; use another one"
+        return ""
+
     rank_word = "stage"
 
     @property
@@ -170,6 +227,8 @@ class TransformerJob(Job):
             balanced=self.software.balances_stages,
         )
         check_offload(self.parallelism)
+        if self.parallelism.expert_overlap and (problem := self._overlap_problem):
+            raise ConfigError(f"expert_overlap: {problem}, or leave it out")
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""

@@ -111,6 +111,8 @@ class TransformerParameters(ParametersBlock):
         expert: Ranks that share the experts of a layer.
         expert_tensor: Ranks that share every expert's matrices; those of `tensor` by default.
         expert_dispatch: How tokens reach their experts; as the program does by default.
+        expert_overlap: Whether they do so while a pass of another micro-batch computes; as the
+            program does by default.
         interleave: Virtual pipeline stages of a stage; 1 is plain 1F1B.
         schedule: Order of the passes of a pipeline stage; `1f1b` by default.
         micro_batch_size: Samples of one pass through a stage.
@@ -145,6 +147,7 @@ class TransformerParameters(ParametersBlock):
     expert: RankCounts = [1]
     expert_tensor: RankCounts | None = None
     expert_dispatch: ExpertDispatches | None = None
+    expert_overlap: Switches | None = None
     interleave: RankCounts = [1]
     schedule: Schedules | None = None
     micro_batch_size: Counts = [1]

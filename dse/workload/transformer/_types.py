@@ -207,6 +207,9 @@ class Parallelism:
         expert: Ranks that share the experts of a layer, each with as many of them.
         expert_tensor: Ranks that share every expert's matrices; None for as many as `tensor`.
         expert_dispatch: How tokens reach their experts; None as the program does it.
+        expert_overlap: Tokens travel to their experts and back while a pass of another micro-batch
+            computes (`overlap_moe_expert_parallel_comm` of Megatron-Core); None as the program
+            does it.
         interleave: Chunks of layers of one stage.
         schedule: Order of the passes of a stage.
         sequence_parallel: Tensor-parallel ranks also share norms, dropout and residuals.
@@ -236,6 +239,7 @@ class Parallelism:
     expert: int = 1
     expert_tensor: int | None = None
     expert_dispatch: ExpertDispatch | None = None
+    expert_overlap: bool | None = None
     interleave: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
     sequence_parallel: bool = False
@@ -331,6 +335,8 @@ class TransformerRuntime:
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
         expert_dispatch: How tokens reach their experts.
+        expert_overlap: They do so while a pass of another micro-batch computes, where that is
+            possible.
         fused_experts: Biases and limits of experts are part of their products; else they are
             kernels of their own, biases for each expert.
         router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
@@ -384,6 +390,7 @@ class TransformerRuntime:
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    expert_overlap: bool = False
     fused_experts: bool = True
     router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER

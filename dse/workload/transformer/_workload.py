@@ -261,7 +261,7 @@ def _parallelism(
         )
     usual = software.sequence_parallel and tensor > 1
     shards = parameters.get("sharding_degree")
-    dispatch = parameters.get("expert_dispatch")
+    dispatch, overlap = (parameters.get(f"expert_{name}") for name in ("dispatch", "overlap"))
     found = Parallelism(
         tensor=tensor,
         pipeline=pipeline,
@@ -270,6 +270,7 @@ def _parallelism(
         expert=degree("expert"),
         expert_tensor=degree("expert_tensor") if parameters.get("expert_tensor") else None,
         expert_dispatch=None if dispatch is None else ExpertDispatch(str(dispatch)),
+        expert_overlap=None if overlap is None else bool(overlap),
         interleave=degree("interleave"),
         schedule=choice("schedule", Schedule.ONE_F_ONE_B),
         sequence_parallel=bool(parameters.get("sequence_parallel", usual)),

@@ -21,6 +21,7 @@ from dse.workload.transformer import (
     DataSharding,
     ExpertDispatch,
     Parallelism,
+    Recompute,
     TransformerJob,
     stage_memory,
 )
@@ -47,6 +48,81 @@ def time_s(*args, **kwargs):
 
 def memory(asked):
     return dict(stage_memory(asked, 0).parts)
+
+
+def exchange_s(asked, **switch):
+    """Seconds that exchanges with experts add to a step."""
+    none = replace(asked.cluster.link, bandwidth_bytes_per_s=1e18, latency_s=0.0, calibrations=())
+    free = replace(asked, cluster=replace(asked.cluster, link=none))
+    spread = replace(asked.parallelism, **switch)
+    with_them, without = (
+        predict_job(replace(one, parallelism=spread)).iteration_time_s for one in (asked, free)
+    )
+    return with_them - without
+
+
+def test_exchanges_hide_but_for_the_first_and_the_last():
+    """Four micro-batches make three pairs; a forward and a backward pass are alone."""
+    spread = {"expert": 8, "expert_dispatch": ExpertDispatch.ALL_TO_ALL}
+    asked = replace(job(batch=32, **spread), software=IDEAL_RUNTIME)
+    hidden = replace(asked, parallelism=replace(asked.parallelism, expert_overlap=True))
+    assert hidden.paired_share == pytest.approx(3 / 4)
+    open_s, hidden_s = (exchange_s(asked, expert_overlap=switch) for switch in (False, True))
+    # What is hidden costs the contention of kernels.
+    assert open_s / 4 < hidden_s < 0.5 * open_s
+    assert memory(hidden) == memory(replace(asked, parallelism=replace(asked.parallelism)))
+    # Of three stages of two chunks, stages begin with 6, 4 and 2 passes, and one more.
+    deep = job(
+        replace(MODEL, layers=6),
+        gpus=24,
+        batch=48,
+        **{"data": 8, "pipeline": 3, "interleave": 2, "expert": 8, "expert_overlap": True},
+    )
+    alone = sum(2 * (2 - stage) + 3 + 1 for stage in range(3))
+    assert deep.paired_share == pytest.approx(1 - alone / (3 * 12))
+
+
+@given(
+    batch=st.sampled_from([16, 24, 64]),
+    expert=st.sampled_from([2, 4, 8]),
+    dispatch=st.sampled_from([ExpertDispatch.ALL_TO_ALL, ExpertDispatch.DEDUPLICATED]),
+    software=st.sampled_from([IDEAL_RUNTIME, MEGATRON_CORE]),
+)
+def test_hidden_exchanges_are_never_slower(batch, expert, dispatch, software):
+    spread = {"expert": expert, "expert_dispatch": dispatch}
+    asked = replace(job(batch=batch, **spread), software=software)
+    exposed_s, hidden_s, usual_s = (
+        predict_job(
+            replace(asked, parallelism=replace(asked.parallelism, expert_overlap=switch))
+        ).iteration_time_s
+        for switch in (False, True, None)
+    )
+    assert hidden_s <= exposed_s * (1 + 1e-9)
+    assert usual_s == (hidden_s if software is IDEAL_RUNTIME else exposed_s)
+
+
+@pytest.mark.parametrize(
+    ("spread", "words"),
+    [
+        ({"expert": 1}, "expert > 1"),
+        ({"batch": 8}, "several"),
+        ({"expert_dispatch": ExpertDispatch.ALL_GATHER}, "allgather"),
+        ({"recompute": Recompute.FULL}, "recompute less"),
+        ({"data": 4, "pipeline": 2, "expert": 4}, "interleave > 1"),
+    ],
+)
+def test_exchanges_hide_only_where_programs_can_hide_them(spread, words):
+    asked = job(**{"batch": 32, "expert": 8, "expert_overlap": True} | spread)
+    with pytest.raises(ConfigError, match=words):
+        asked.check()
+    # Where nobody asks for it, they do not hide.
+    usual = replace(asked.parallelism, expert_overlap=None)
+    assert not replace(asked, parallelism=usual, software=IDEAL_RUNTIME).expert_overlap
+
+
+def test_a_model_without_experts_has_nothing_to_hide():
+    with pytest.raises(ConfigError, match="has no experts"):
+        job(load_model("llama3_8b"), batch=32, expert_overlap=True).check()
 
 
 def test_grouped_products_have_the_rows_of_all_experts_of_a_rank():

@@ -151,6 +151,8 @@ def _expert_degrees(job: TransformerJob) -> Iterator[str]:
         yield f"--expert-model-parallel-size {job.parallelism.expert}"
         if job.parallelism.expert_shards != job.parallelism.tensor:
             yield f"--expert-tensor-parallel-size {job.parallelism.expert_shards}"
+        if job.expert_overlap:
+            yield "--overlap-moe-expert-parallel-comm"
 
 
 def _heads(model: TransformerModel) -> Iterator[str]:
@@ -320,6 +322,7 @@ FORMAT = DeployFormat(
             "expert",
             "expert_tensor",
             "expert_dispatch",
+            "expert_overlap",
             "interleave",
             "sequence_parallel",
             "micro_batch_size",

@@ -274,8 +274,7 @@ class StepParts:
             again = chosen_share(self._problem, parallelism.recompute_layers)
         whole = Cost()
         for layer, count in self._layers(kind):
-            job = self._problem.layer_jobs[layer]
-            exchange = Transfers(job, LayerWork(job).tokens).experts()
+            exchange = self._costs.expert_exchange(layer, backward=backward)
             times = count * (1 + again)
             whole = total_cost(whole, Cost(*(times * seconds for seconds in exchange)))
         return whole

@@ -33,6 +33,7 @@ IDEAL_RUNTIME = TransformerRuntime(
     fp8_parameters=True,
     optimizer_traffic_bytes=28.0,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
+    expert_overlap=True,
 )
 
 #: Megatron-LM of 2022 with Apex: DDP after the last backward pass; gradients have two bytes with

@@ -128,6 +128,10 @@ class StepCosts:
             return self._end(role)
         return self._data_transfer(kind)
 
+    def expert_exchange(self, layer: int, *, backward: bool) -> Cost:
+        """Returns what exchanges with the experts of a layer add to a pass."""
+        return self._layers[layer].experts(backward=backward)
+
     # --- passes ---------------------------------------------------------------------------------
 
     def _end_sums(self, *, last: bool) -> list[Kernel]:

@@ -11,7 +11,13 @@ from dse.workload.transformer.kernels._operators import Elementwise
 from dse.workload.transformer.memory._offload import offloaded_layer
 from dse.workload.transformer.memory._parameters import layer_parameters
 from dse.workload.transformer.memory._recompute import chosen_share, recomputed_kernels, repeats
-from dse.workload.transformer.step._cost import Cost, kernels_next_to, total_cost, transfer_next_to
+from dse.workload.transformer.step._cost import (
+    Cost,
+    exposed,
+    kernels_next_to,
+    total_cost,
+    transfer_next_to,
+)
 from dse.workload.transformer.step._structure import Role
 from dse.workload.transformer.step._transfers import Transfers
 
@@ -197,6 +203,21 @@ class LayerCosts:
         }
         return made[role]()
 
+    def experts(self, *, backward: bool) -> Cost:
+        """Returns what exchanges with experts add to a pass.
+
+        Where they hide, those of a forward pass are next to the backward pass of another
+        micro-batch through the same layer, and the other way round. The first passes of a stage,
+        and the last, have no other one beside them.
+        """
+        whole = self._transfers.experts()
+        share = self._problem.paired_share
+        if not share:
+            return whole
+        beside = self._forward if backward else self._backward + self._recomputed
+        hidden = exposed(whole, beside.total_s).scaled(transfers=share)
+        return total_cost(hidden, whole.scaled(transfers=1 - share))
+
     # --- passes ---------------------------------------------------------------------------------
 
     def _pass_forward(self) -> Cost:
@@ -205,7 +226,7 @@ class LayerCosts:
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(self._core[0].total_s, backward=False),
-            self._transfers.experts(),
+            self.experts(backward=False),
         )
         return self._with_copies(cost)
 
@@ -243,7 +264,7 @@ class LayerCosts:
         cost = total_cost(
             self._collectives(backward=True),
             self._transfers.context(self._core[1].total_s, backward=True),
-            self._transfers.experts(),
+            self.experts(backward=True),
         )
         again = self._transfers_again()
         return total_cost(cost, Cost(*(self._again_share * seconds for seconds in again)))

@@ -280,6 +280,11 @@ TABLE = [
         ),
     ),
     (
+        "--overlap-moe-expert-parallel-comm",
+        "Overlap the EP A2A communication by batch-level overlapping in 1f1b stage.",
+        lambda job: job.expert_overlap,
+    ),
+    (
         "--moe-flex-dispatcher-backend",
         "The backend to use for flex token dispatcher. The default is 'deepep'.",
         lambda job: (

@@ -102,6 +102,7 @@ JOBS = {
         expert_tensor=1,
         expert_dispatch=ExpertDispatch.ALL_TO_ALL,
     ),
+    "hidden exchanges": job("mixtral_8x7b", data=8, expert=8, expert_overlap=True),
     "blocks": job("mixtral_8x7b", precision=Precision.FP8_BLOCK, data=8, expert=4),
     "mxfp8": job(SHARED, CAPTURED, Precision.MXFP8, data=8),
     "sharded mxfp8": job(
