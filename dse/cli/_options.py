@@ -112,7 +112,7 @@ PriceProviderOption = Annotated[
     typer.Option(
         "--price-provider",
         metavar="NAME",
-        help="Only this provider's prices, and without --network its networks.",
+        help="Only this provider's prices and, without --network, its networks.",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -201,7 +201,7 @@ ReplicasOption = Annotated[
         "--replicas",
         metavar="N",
         min=1,
-        help="Sharding groups with a copy of all tables each (2D parallelism, as TorchRec's "
+        help="Sharding groups, each with a copy of all tables (2D parallelism, as in TorchRec's "
         "DMPCollection); 1 by default.",
         rich_help_panel=DLRM,
     ),
@@ -222,7 +222,7 @@ SyncIntervalOption = Annotated[
         "--sync-interval",
         metavar="N",
         min=1,
-        help="Iterations from one average of the copies to the next; 1 by default.",
+        help="Iterations between averages of the copies; 1 by default.",
         rich_help_panel=DLRM,
     ),
 ]
@@ -240,7 +240,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="A figure of the platforms by its name in their YAML, and what becomes of it: "
+        help="Change a figure of the platforms, by its name in their YAML: "
         "price=2.10USD/GPU/h, h100_sxm.price=40USD/h, link.bandwidth=+20%, memory=*1.5, "
         "network.latency=3us. Of all platforms unless one is named; may be repeated.",
         rich_help_panel=MACHINE,

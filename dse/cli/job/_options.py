@@ -216,7 +216,7 @@ JOB_OPTIONS: dict[str, Any] = {
         str,
         typer.Option(
             metavar="FILE",
-            help="Plan file; found by search when left out.",
+            help="Plan file; if omitted, a plan is searched for.",
             rich_help_panel=DLRM,
         ),
     ],

@@ -37,7 +37,7 @@ def shard_command(
         ),
     ] = "",
     allow_uvm: Annotated[
-        bool, typer.Option("--allow-uvm", help="Tables may be in host memory.")
+        bool, typer.Option("--allow-uvm", help="Allow tables in host memory.")
     ] = False,
     constraints: Annotated[
         Path | None,
@@ -64,7 +64,7 @@ def shard_command(
         typer.Option(
             "--time-limit",
             metavar="SECONDS",
-            help="Longest search, excluding the bound; unlimited by default.",
+            help="Time limit of the search, excluding the bound; none by default.",
         ),
     ] = None,
     seed: SeedOption = 0,

@@ -45,7 +45,7 @@ def calibrate_command(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Platform file to write (.yaml); local_cpu.yaml or local_cuda.yaml.",
+            help="Platform file to write (.yaml); by default local_cpu.yaml or local_cuda.yaml.",
         ),
     ] = None,
     ranks: Annotated[
@@ -54,7 +54,7 @@ def calibrate_command(
             "--ranks",
             metavar="N",
             min=1,
-            help="Ranks of this machine; its GPUs, or its cores to 8.",
+            help="Ranks of this machine; by default its GPUs, or its cores up to 8.",
         ),
     ] = None,
     threads: Annotated[
@@ -69,7 +69,7 @@ def calibrate_command(
             "--busy-devices",
             metavar="N",
             min=1,
-            help="Ranks that run each kernel at the same time; all of a CPU, one GPU.",
+            help="Ranks that run each kernel at once; by default all on a CPU, one on GPUs.",
         ),
     ] = None,
     precisions: Annotated[

@@ -165,7 +165,7 @@ def fit_command(
             "--tolerance",
             metavar="X",
             min=0.0,
-            help="How much longer than the shortest the longest of repeated measurements may be "
+            help="How far the longest of repeated measurements may exceed the shortest "
             f"(collectives); {_TOLERANCE:g} by default.",
         ),
     ] = None,

@@ -31,7 +31,7 @@ def replay_command(
         typer.Option("--iterations", metavar="N", min=1, help="Timed repetitions of the range."),
     ] = 10,
     warm_up: Annotated[
-        int, typer.Option("--warm-up", metavar="N", min=0, help="Repetitions ahead of them.")
+        int, typer.Option("--warm-up", metavar="N", min=0, help="Untimed repetitions before them.")
     ] = 3,
     begin: Annotated[
         str, typer.Option("--from", metavar="LABEL", help="Begin with this annotation.")
@@ -93,7 +93,7 @@ def replay_command(
         typer.Option(
             "--memory-limit",
             metavar="SIZE",
-            help="Most that tensors may take, such as 8GiB; 90 % of the free memory.",
+            help="Memory limit of tensors, such as 8GiB; by default 90 % of the free memory.",
         ),
     ] = None,
     threads: Annotated[

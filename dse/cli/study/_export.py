@@ -35,8 +35,8 @@ def export_command(
             autocompletion=names(EXPORT_FORMATS),
             help="json: the plan, or the configuration of models without one; yaml: the "
             "configuration; or the format of a training framework: torchrec for plans, megatron, "
-            "torchtitan or fsdp for transformers. Of a captured trace json and yaml are the "
-            "changes, for `dse trace whatif --steps`.",
+            "torchtitan or fsdp for transformers. For a captured trace, json and yaml are "
+            "the changes, for `dse trace whatif --steps`.",
         ),
     ] = "json",
     out: Annotated[

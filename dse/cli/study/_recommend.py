@@ -51,8 +51,8 @@ def recommend_command(
         typer.Option(
             "--budget",
             metavar="MONEY",
-            help="Fastest that trains --samples for the money, `500USD`; or fastest machines for "
-            "at most so much an hour, `100USD/h`.",
+            help="Fastest that trains --samples for at most this much, `500USD`; or fastest "
+            "machines for at most this much an hour, `100USD/h`.",
         ),
     ] = "",
     samples: Annotated[

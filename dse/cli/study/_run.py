@@ -104,7 +104,7 @@ def run_command(
         typer.Option(
             "--study-name",
             metavar="NAME",
-            help="Its name in the database; the space's by default.",
+            help="Name of the study in the database; the space's by default.",
         ),
     ] = "",
     changes: SetOption = None,

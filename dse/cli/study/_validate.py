@@ -45,7 +45,7 @@ def validate_command(
         typer.Option(
             "--mode",
             metavar="MODE",
-            help="real, rank-serial or scaled; by what is here if omitted.",
+            help="real, rank-serial or scaled; by default what this machine allows.",
         ),
     ] = None,
     ranks: Annotated[
@@ -54,7 +54,7 @@ def validate_command(
             "--ranks",
             metavar="N",
             min=1,
-            help="Most ranks of a run; the GPUs or the cores if omitted.",
+            help="Maximum ranks of a run; by default the number of GPUs or cores.",
         ),
     ] = None,
     platform: Annotated[

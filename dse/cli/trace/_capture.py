@@ -39,18 +39,18 @@ def capture_command(
     warm_up: Annotated[
         int,
         typer.Option(
-            "--warm-up", metavar="N", min=1, help="Iterations ahead, with the profiler on."
+            "--warm-up", metavar="N", min=1, help="Warm-up iterations, with the profiler on."
         ),
     ] = 2,
     skip: Annotated[
         int,
-        typer.Option("--skip", metavar="N", min=0, help="Iterations ahead of these, without it."),
+        typer.Option("--skip", metavar="N", min=0, help="Iterations before those, not profiled."),
     ] = 3,
     shapes: Annotated[
-        bool, typer.Option("--shapes/--no-shapes", help="Shapes of operators' inputs.")
+        bool, typer.Option("--shapes/--no-shapes", help="Record shapes of operators' inputs.")
     ] = True,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Python stacks; slow.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Allocations.")] = False,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Record Python stacks; slow.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Record allocations.")] = False,
     execution_trace: Annotated[
         bool,
         typer.Option("--execution-trace/--no-execution-trace", help="A PyTorch execution trace."),

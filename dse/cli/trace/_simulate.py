@@ -29,7 +29,7 @@ def simulate_command(
     step: StepOption = None,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Each rank by itself, its collectives as long as measured."),
+        typer.Option("--alone", help="Simulate each rank by itself, with measured collectives."),
     ] = False,
     timeline: TimelineOption = None,
     force: ForceOption = False,

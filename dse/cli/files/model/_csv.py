@@ -94,7 +94,7 @@ def from_csv_command(
         typer.Option(
             "--pooling",
             metavar="X",
-            help="Lookups a sample of tables without pooling in the list.",
+            help="Lookups per sample of tables without pooling in the list.",
         ),
     ] = 1.0,
     alpha: Annotated[
