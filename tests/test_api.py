@@ -7,10 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError, UnknownNameError
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, plan_to_json
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -291,3 +293,18 @@ def test_what_is_loaded_is_taken_as_it_is():
         found = load(name)
         assert load(found) is found
     assert dse.load_model("dlrm_dcnv2").tables[0].pooling == (3.0,)
+
+
+def test_models_and_spaces_may_be_mappings():
+    """With the content of the file that they stand for."""
+    model = yaml.safe_load((ROOT / "models/dlrm_tiny.yaml").read_text())
+    model = {**model, "tables": ({"name": "clicks", "rows": 1000, "dim": 16, "pooling": [2]},)}
+    loaded = dse.load_model(model)
+    assert [table.rows for table in loaded.tables] == [1000]
+    size = {"world_size": 2, "global_batch_size": 4096}
+    assert dse.predict(model, "h100_sxm", **size) == dse.predict(loaded, "h100_sxm", **size)
+    assert dse.load_space(SPACE).name == "tiny"
+    for load, wrong in ((dse.load_model, {**model, "tables": 3}), (dse.load_space, {"name": 3})):
+        with pytest.raises(ConfigError) as found:
+            load(wrong)
+        assert all(problem.file == "<mapping>" for problem in found.value.diagnostics)

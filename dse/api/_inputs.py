@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from dse.workload.dlrm.solver import ShardingSolution
 
     AnySpace = str | PathLike[str] | Mapping[str, object] | SearchSpace
-    AnyWorkload = str | PathLike[str] | DlrmModel | TransformerModel | Workload
+    AnyWorkload = (
+        str | PathLike[str] | Mapping[str, object] | DlrmModel | TransformerModel | Workload
+    )
     AnyPlatform = str | PathLike[str] | Mapping[str, object] | Platform
     AnyHostProfile = str | PathLike[str] | HostProfile
     AnyPlan = str | PathLike[str] | ShardingPlan | ShardingSolution

@@ -35,11 +35,13 @@ from dse.config._fields import (
 )
 from dse.config._json_schema import Examples, json_schema
 from dse.config._load import (
+    IN_MEMORY,
     DocumentSource,
     check_data,
     checked_record,
     key_places,
     load_document,
+    mapping_text,
     parse_document,
     parse_json,
     parse_plain,
@@ -63,6 +65,7 @@ from dse.config._quantities import (
 from dse.config._units import UnitKind
 
 __all__ = [
+    "IN_MEMORY",
     "MAX_COUNT",
     "MAX_RANKS",
     "SCHEMA_VERSION",
@@ -102,6 +105,7 @@ __all__ = [
     "known_to",
     "list_documents",
     "load_document",
+    "mapping_text",
     "name_hint",
     "new_value",
     "override",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 import hashlib
@@ -25,7 +26,7 @@ from dse.config._yaml import LocatedData, read_yaml
 from dse.errors import ConfigError, Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
 Model = TypeVar("Model", bound=BaseModel)
 Record = TypeVar("Record")
@@ -89,6 +90,26 @@ def parse_document(
         context: What the class has to know besides the text.
     """
     return _validated(read_yaml(text, file), model, file, context)
+
+
+#: What a mapping in place of a file is called in messages.
+IN_MEMORY = "<mapping>"
+
+
+def mapping_text(mapping: Mapping[str, object]) -> str:
+    """Returns the YAML text of a mapping that is given in place of a file."""
+    import yaml
+
+    return yaml.safe_dump(_plain(mapping), sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: object) -> object:
+    """Returns mappings and sequences of any kind as those that YAML can write."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
 
 
 def parse_plain(text: str, *, file: str = "<string>") -> object:

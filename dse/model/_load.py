@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, RootModel
 
-from dse.config import DocumentKind, find_document, list_documents, load_document, name_hint
+from dse.config import (
+    IN_MEMORY,
+    DocumentKind,
+    find_document,
+    list_documents,
+    load_document,
+    mapping_text,
+    name_hint,
+    parse_document,
+)
 from dse.errors import UnknownNameError
 from dse.model.dlrm import DlrmModel, ModelDocument
 from dse.model.transformer import TransformerDocument, TransformerModel
@@ -64,15 +74,19 @@ def find_model(name_or_path: str) -> Path:
 
 
 def load_model(
-    source: str | PathLike[str] | DlrmModel | TransformerModel,
+    source: str | PathLike[str] | Mapping[str, object] | DlrmModel | TransformerModel,
 ) -> DlrmModel | TransformerModel:
-    """Loads a model of any kind by built-in name or alias, or by path; a model is returned.
+    """Loads a model of any kind by built-in name or alias, by path, or from a mapping.
+
+    A mapping has the content of a model file. A model is returned as it is.
 
     Raises:
         ConfigError: The file is missing or wrong; every problem is listed with its place.
     """
     if isinstance(source, DlrmModel | TransformerModel):
         return source
+    if isinstance(source, Mapping):
+        return parse_document(mapping_text(source), ModelFile, file=IN_MEMORY).to_model()
     return load_document(find_model(str(source)), ModelFile).to_model()
 
 

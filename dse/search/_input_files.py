@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import hashlib
 from typing import TYPE_CHECKING
 
 from dse._reading import open_file
-from dse.config import DocumentKind, display_path, find_document, read_source
+from dse.config import (
+    IN_MEMORY,
+    DocumentKind,
+    display_path,
+    find_document,
+    mapping_text,
+    read_source,
+)
 from dse.errors import ConfigError
 from dse.search._records import (
     BASE_ROLE,
@@ -19,7 +25,7 @@ from dse.search._records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dse.machine.platforms import DerivedPlatform, Platform
@@ -33,25 +39,10 @@ def text_file(role: str, name: str, path: Path) -> InputFile:
     return InputFile(role, name, display_path(path), source.sha256, source.text)
 
 
-#: Path of a search space that was given as a mapping.
-IN_MEMORY = "<mapping>"
-
-
 def mapping_file(space: Mapping[str, object]) -> InputFile:
     """Returns a search space that was given as a mapping, with the text of a YAML file."""
-    import yaml
-
-    text = yaml.safe_dump(_plain(space), sort_keys=False, allow_unicode=True)
+    text = mapping_text(space)
     return InputFile("space", "", IN_MEMORY, _text_digest(text), text)
-
-
-def _plain(value: object) -> object:
-    """Returns mappings and sequences of any kind as those that YAML can write."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
 
 
 def object_file(space: SearchSpace) -> InputFile:

@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse.config import parse_document, parse_plain
+from dse.config import IN_MEMORY, parse_document, parse_plain
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
-from dse.search._input_files import IN_MEMORY, platform_facts
+from dse.search._input_files import platform_facts
 from dse.search._options import Study
 from dse.search._polish import FrontPolish
 from dse.search._records import (

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from dse._suggest import hint
-from dse.config import key_places, parse_plain, read_source
+from dse.config import IN_MEMORY, key_places, mapping_text, parse_plain, read_source
 from dse.errors import ConfigError
 from dse.model import DlrmModel, TransformerModel, find_model
 from dse.workload._workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from os import PathLike
 
 #: Entry point group of workloads of other packages.
@@ -87,9 +87,9 @@ def workload_from_text(text: str, *, file: str = "<string>") -> Workload:
 
 
 def load_workload(
-    source: str | PathLike[str] | DlrmModel | TransformerModel | Workload,
+    source: str | PathLike[str] | Mapping[str, object] | DlrmModel | TransformerModel | Workload,
 ) -> Workload:
-    """Returns a workload from a built-in name or alias, a path, or an object.
+    """Returns a workload from a built-in name or alias, a path, a mapping, or an object.
 
     Args:
         source: What is trained; models become workloads, workloads are returned as they are.
@@ -104,6 +104,8 @@ def load_workload(
         return _built_in("dlrm", source)
     if isinstance(source, TransformerModel):
         return _built_in("transformer", source)
+    if isinstance(source, Mapping):
+        return workload_from_text(mapping_text(source), file=IN_MEMORY)
     path = find_model(str(source))
     return workload_from_text(read_source(path).text, file=str(path))
 
