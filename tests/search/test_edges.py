@@ -65,7 +65,7 @@ def test_small_seeds_are_those_of_the_sampler():
 
 
 def test_a_negative_seed_is_refused(space):
-    with pytest.raises(ConfigError, match="0 or more"):
+    with pytest.raises(ConfigError, match="from 0"):
         run(space, RunOptions(seed=-1))
 
 

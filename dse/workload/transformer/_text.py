@@ -46,8 +46,8 @@ def _degrees(parallelism: Parallelism) -> Iterator[str]:
         yield "whole experts" if shards == 1 else f"experts over {shards} ranks"
     if parallelism.expert_dispatch is not None:
         yield f"{parallelism.expert_dispatch} dispatch"
-    if parallelism.expert_overlap is not None:
-        yield f"experts' exchanges {'' if parallelism.expert_overlap else 'not '}hidden"
+    if parallelism.expert_overlap:
+        yield "hidden exchanges of experts"
     if parallelism.interleave > 1:
         yield f"{parallelism.interleave} virtual stages"
     if parallelism.schedule is not Schedule.ONE_F_ONE_B:
