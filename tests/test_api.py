@@ -35,6 +35,9 @@ SPACE = {
 }
 
 
+SIZE = {"world_size": 2, "global_batch_size": 4096}
+
+
 def linear(parameters: Mapping[str, object]) -> float:
     """A cost model: every rank handles a million samples a second."""
     return int(str(parameters["global_batch_size"])) / (1e6 * int(str(parameters["world_size"])))
@@ -98,6 +101,8 @@ def test_values_are_those_of_search_spaces() -> None:
     assert job.parameters["communication_precision"] == "fp16/bf16"
     assert job.parameters["compute_kernels"] == "fused+fused_uvm"
     assert job.parameters["world_size"] == 2
+    with pytest.raises(ConfigError, match="exactly one of"):
+        dse.Job("dlrm_tiny", "h100_sxm", **SIZE, local_batch_size=2048)
 
 
 def test_what_cannot_be_is_refused_by_name() -> None:
@@ -107,8 +112,9 @@ def test_what_cannot_be_is_refused_by_name() -> None:
             job.shard(allowed_types=types)
     with pytest.raises(ConfigError, match="list of plans"):
         dse.rank("plan.json", "dlrm_tiny", "h100_sxm", global_batch_size=4096)
-    with pytest.raises(ConfigError, match="text with a unit"):
-        dse.recommend("dlrm_tiny", target=1e6)
+    for goal in ({"target": 1e6}, {"deadline": "3h", "samples": 4.2e9}):
+        with pytest.raises(ConfigError, match="expected a text"):
+            dse.recommend("dlrm_tiny", **goal)
     size = {"world_size": 2, "global_batch_size": 4096}
     with pytest.raises(UnknownNameError, match="basis"):
         dse.predict("dlrm_tiny", "h100_sxm", **size, price_basis="nope")

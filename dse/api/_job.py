@@ -194,10 +194,7 @@ def _checked(parameters: Mapping[str, object], workload: Workload) -> dict[str, 
     for name in parameters:
         if name not in known:
             raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")
-    values, problems = workload.single_values(parameters)
-    if problems:
-        raise ConfigError("\n".join(f"{name}: {wrong}" for name, wrong in problems))
-    return values
+    return workload.single_values(parameters)
 
 
 def predict(

@@ -90,11 +90,10 @@ def recommend(
     from dse.search.recommend import recommend as search
     from dse.workload import load_workload
 
-    for name, text in (("target", target), ("deadline", deadline), ("budget", budget)):
+    texts = {"target": target, "deadline": deadline, "budget": budget, "samples": samples}
+    for name, text in texts.items():
         if not isinstance(text, str):
-            raise ConfigError(
-                f"{name} {text}: expected a text with a unit, such as `10M samples/s`"
-            )
+            raise ConfigError(f"{name} {text}: expected a text, such as `10M samples/s` or `4.2G`")
     try:
         if isinstance(confidence, str):
             confidence = parse_quantity(confidence, UnitKind.FRACTION)

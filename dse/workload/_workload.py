@@ -18,7 +18,7 @@ from dse.workload._parameters import named
 from dse.workload._programs import find_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dse.machine import Cluster, LinkSpec, NetworkSpec
     from dse.machine.platforms import Platform
@@ -222,34 +222,32 @@ class Workload(ABC):
 
     @classmethod
     def single_values(
-        cls, parameters: Mapping[str, object]
-    ) -> tuple[dict[str, ParameterValue], tuple[tuple[str, str], ...]]:
-        """Returns one value of each parameter as a study keeps it, and what is wrong with others.
+        cls, parameters: Mapping[str, object], *, named: Callable[[str], str] = str
+    ) -> dict[str, ParameterValue]:
+        """Returns one value of each parameter as a study keeps it.
 
         Args:
             parameters: As a search space has them: a mapping or a list where one value has that
                 form. Those that every space has must be there.
+            named: What a parameter is called in messages.
 
-        Returns:
-            The values, and name and reason of each that a search space would not allow.
+        Raises:
+            ConfigError: A search space would not allow them, or one has several values.
         """
         try:
             block = check_data(dict(parameters), cls.parameters, file="")
         except ConfigError as error:
-            # What must not be given together is a matter of search spaces.
-            wrong = [
-                (problem.field.partition("[")[0].partition(".")[0], problem.message)
-                for problem in error.diagnostics
-                if problem.field
-            ]
-            return {}, tuple(wrong)
+            problems = []
+            for problem in error.diagnostics:
+                name = problem.field.partition("[")[0].partition(".")[0]
+                problems.append(f"{named(name)}: {problem.message}" if name else problem.message)
+            raise ConfigError("\n".join(problems)) from None
         choices = {one.name: one.choices for one in block.expand()}
-        several = tuple(
-            (name, f"expected one value, found {', '.join(map(str, choices[name]))}")
-            for name in parameters
-            if len(choices[name]) > 1
-        )
-        return {name: choices[name][0] for name in parameters}, several
+        for name in parameters:
+            if len(choices[name]) > 1:
+                several = ", ".join(map(str, choices[name]))
+                raise ConfigError(f"{named(name)}: expected one value, found {several}")
+        return {name: choices[name][0] for name in parameters}
 
     @classmethod
     def deployment(cls, configuration: Configuration, model_name: str) -> str:

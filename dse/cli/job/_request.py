@@ -131,7 +131,7 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
         "global_batch_size": request.global_batch_size,
         **given,
     }
-    parameters = _checked_values(parameters, workload)
+    parameters = workload.single_values(parameters, named=lambda name: _options([name]))
     size, provider = request.world_size, request.price_provider
     parameters = workload.connected(platform, parameters, basis=basis, provider=provider)
     job = workload.job(platform, parameters)
@@ -168,16 +168,6 @@ def _check_options(given: list[str], workload: Workload) -> None:
             f"{_options(wrong)}: not for `{workload.name}`, which is a {workload.title}; its "
             f"options are {_options(known)}"
         )
-
-
-def _checked_values(
-    parameters: dict[str, ParameterValue], workload: Workload
-) -> dict[str, ParameterValue]:
-    """Checks each value like those of a search space, and names its option."""
-    values, problems = workload.single_values(parameters)
-    if problems:
-        raise ConfigError("\n".join(f"{_options([name])}: {wrong}" for name, wrong in problems))
-    return values
 
 
 def _options(names: list[str]) -> str:

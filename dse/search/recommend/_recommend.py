@@ -175,9 +175,7 @@ def option_evaluator(
         fixed["sharding_types"] = TYPE_SEPARATOR.join(sorted(options.types))
     # Every configuration has these besides.
     own = {"platform": next(iter(platforms)), "world_size": 1, "global_batch_size": 1}
-    values, problems = workload.single_values({**own, **fixed})
-    for name, wrong in problems:
-        raise ConfigError(f"{name}: {wrong}")
+    values = workload.single_values({**own, **fixed})
     fixed = {name: values[name] for name in fixed}
     context = WorkloadContext(space, options.seed, workload, platforms)
     for what, name in (("link", options.link), ("network", options.network)):
