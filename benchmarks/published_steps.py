@@ -270,8 +270,9 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
 
 
 def _release(row: Mapping[str, str]) -> str:
-    """Returns the release that a row is of, as its source names it: `26.06.01`."""
-    return row.get("source", "").rpartition(" ")[2]
+    """Returns the release that a row is of, as its source ends: `26.06.01`; empty without one."""
+    last = row.get("source", "").rpartition(" ")[2]
+    return last if last[:1].isdigit() else ""
 
 
 def _model(row: Mapping[str, str]) -> TransformerModel:
