@@ -9,6 +9,7 @@ reason and is counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 import math
@@ -67,8 +68,20 @@ _LEFT_OUT = (
      "rows lookup by lookup"),
 )  # fmt: skip
 
+#: Columns that predictions need.
+_COLUMNS = (
+    *("source", "device", "placement", "phase", "tables", "rows_per_table", "dim", "batch"),
+    *("lookups", "dtype", "pooling", "optimizer", "distribution", "note", "time_ms"),
+)
+
+#: Platforms by what names of devices contain.
+_PLATFORMS = {"V100": "v100_dgx1", "H100": "h100_sxm", "not stated": "h100_sxm"}
+
 #: What kernels take by the shipped constants.
 SHIPPED = HostRowsKernels()
+
+#: Ends the names of sources that state no device: they are compared up to one factor.
+_LEVEL_FREE = " (level free)"
 
 _VALUE_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
 
@@ -118,10 +131,18 @@ def embedding_rows(path: Path) -> list[PredictedRow]:
     """
     table = embedding_table(path)
     cases = [_case(number, row) for number, row in enumerate(table.itertuples(), start=1)]
+    sources = Counter(case.source for case in cases if not case.problem)
+    alone = "the only row of a source without a device, whose level nothing else tells"
+    cases = [
+        replace(case, problem=alone)
+        if case.source.endswith(_LEVEL_FREE) and sources[case.source] == 1 and not case.problem
+        else case
+        for case in cases
+    ]
     levels = {
         source: _level([case for case in cases if case.source == source and not case.problem])
         for source in {case.source for case in cases}
-        if source.endswith("(level free)")
+        if source.endswith(_LEVEL_FREE)
     }
     return [_row(case, levels.get(case.source, 1.0)) for case in cases]
 
@@ -132,8 +153,7 @@ def embedding_table(path: Path) -> pd.DataFrame:
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    needed = ("source", "device", "placement", "phase", "rows_per_table", "dim", "time_ms")
-    return read_table(path, needed)
+    return read_table(path, _COLUMNS)
 
 
 def _level(cases: Sequence[_Case]) -> float:
@@ -163,11 +183,18 @@ def _case(number: int, row: pd.core.frame.Pandas) -> _Case:
         # Two blocks of equal shape whose times differ by a factor of two.
         source += f" {row.tables} x {row.batch}"
     if not names_device:
-        source += " (level free)"
+        source += _LEVEL_FREE
     kind = "fitted" if FITTED in source else "held out"
     kind = "fitted, measured again" if AGAIN in source else kind
     group = f"{kind}: {source.split(':')[0].split('@')[0]} {row.placement} {row.phase}"
-    case = _Case(number, _platform_name(row), source, group, 1e-3 * row.time_ms)
+    platform = _platform_name(row)
+    case = _Case(number, platform, source, group, 1e-3 * row.time_ms)
+    if not platform:
+        known = ", ".join(part for part in _PLATFORMS if part != "not stated")
+        problem = f"the device `{row.device}` has no measured kernels; there are {known}"
+        return replace(case, platform=str(row.device), problem=problem)
+    if not 0 < case.measured_s < math.inf:
+        return replace(case, problem=f"the time is {row.time_ms} ms; expected a positive one")
     for prefix, column, value, reason in _LEFT_OUT:
         if row.source.startswith(prefix) and getattr(row, column) == value:
             return replace(case, problem=reason)
@@ -202,7 +229,8 @@ def _platform(name: str) -> Platform:
 
 
 def _platform_name(row: pd.core.frame.Pandas) -> str:
-    return "v100_dgx1" if "V100" in row.device else "h100_sxm"
+    """Returns the platform of a row's device; empty if there is none."""
+    return next((name for part, name in _PLATFORMS.items() if part in str(row.device)), "")
 
 
 def _phases(

@@ -29,7 +29,7 @@ from dse.workload.transformer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from dse.workload import ParameterValue, Prediction
@@ -71,6 +71,12 @@ _PARAMETERS = {
     "global_batch": "global_batch_size",
 }
 
+#: Columns that predictions need.
+_COLUMNS = (
+    *("case", "program", "platform", "model", "layers", "hidden", "heads", "kv_heads"),
+    *("ffn_hidden", "vocab", "seq", "gated_ffn", "tied", "dp", *_PARAMETERS),
+    *("precision", "recompute", "sequence_parallel", "sharding", "s_per_step"),
+)
 
 #: Parts of layers with experts that recipes of Megatron-Core repeat, the cheapest first, and which
 #: models have them.
@@ -185,9 +191,23 @@ class PublishedStep:
         }
 
 
+def check_columns(path: Path, found: Iterable[str]) -> None:
+    """Raises an error if a table of steps lacks a column that predictions need.
+
+    Raises:
+        DseError: It does.
+    """
+    missing = [name for name in _COLUMNS if name not in set(found)]
+    if missing:
+        raise DseError(f"{path}: column `{missing[0]}` is missing; found {', '.join(found)}")
+
+
 def published_step(row: Mapping[str, str]) -> PublishedStep:
     """Returns a row with its prediction, or with the reason why there is none."""
     measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
+    if not (math.isnan(measured_s) or 0 < measured_s < math.inf):
+        problem = f"the time is {measured_s} s; expected a positive one"
+        return PublishedStep(row["case"], row["program"], math.nan, problem=problem, row=row)
     try:
         for job in _ways_to_fit(row):
             job.check()

@@ -17,7 +17,13 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from published_cases import platform_of
-from published_steps import PublishedStep, published_job, published_step, read_rows
+from published_steps import (
+    PublishedStep,
+    check_columns,
+    published_job,
+    published_step,
+    read_rows,
+)
 
 from dse.errors import ConfigError, DseError
 from dse.workload import predict_job
@@ -76,8 +82,12 @@ def transformer_cases(path: Path) -> Iterator[PublishedStep]:
         DseError: The file cannot be read, or has none of these forms.
     """
     rows = read_rows(path)
+    if not rows:
+        raise DseError(f"{path} has no rows")
     for column, predicted in _FORMS.items():
-        if rows and column in rows[0]:
+        if column in rows[0]:
+            if predicted is published_step:
+                check_columns(path, rows[0])
             yield from map(predicted, rows)
             return
     raise DseError(f"{path} has no column {', '.join(_FORMS)}; give a table of published steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from typing import TYPE_CHECKING
@@ -227,6 +228,22 @@ def test_metrics_that_a_cost_model_names_count(tmp_path: Path) -> None:
     (trial,) = study.optimize(1).trials
     assert "speed" in trial.reason
     assert "throughput_samples_per_s" in trial.reason
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_cost_model_without_a_time_fails_its_trial(tmp_path: Path, seconds: float) -> None:
+    study = dse.create_study(
+        SPACE, lambda _: seconds, out=tmp_path / "study", executor="serial", seed=0
+    )
+    (trial,) = study.optimize(1).trials
+    assert trial.status.value == "failed"
+    assert study.report().is_file()
+
+
+def test_workers_need_a_cost_model_that_they_can_import(tmp_path: Path) -> None:
+    study = dse.create_study(SPACE, lambda _: 1.0, out=tmp_path / "study", jobs=2, seed=0)
+    with pytest.raises(ConfigError, match="top level of a module"):
+        study.optimize(4)
 
 
 def test_a_study_is_not_continued_with_another_cost_model(tmp_path: Path) -> None:

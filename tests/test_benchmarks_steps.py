@@ -168,6 +168,21 @@ def test_left_out_groups_are_predicted_with_what_the_others_say(benchmark, sourc
     assert by_tensor.worst.median < 0.05
 
 
+@pytest.mark.parametrize("measured", ["-3", "0", "inf"])
+def test_a_time_that_is_none_is_the_problem_of_its_row(figures, tmp_path, measured):
+    path = tmp_path / "steps.csv"
+    path.write_text(HEAD + row(1, "0.1") + row(1, measured))
+    assert [bool(one.step.problem) for one in figures.read_all([path])] == [False, True]
+
+
+@pytest.mark.parametrize("column", ["platform", "dp", "tied"])
+def test_a_table_without_a_column_is_refused(figures, tmp_path, column):
+    path = tmp_path / "steps.csv"
+    path.write_text(HEAD.replace(column, "x", 1) + row(1, "0.1"))
+    with pytest.raises(DseError, match=f"`{column}`"):
+        figures.read_all([path])
+
+
 def test_folders_and_files(figures, tmp_path):
     with pytest.raises(DseError):
         figures.step_files(tmp_path)

@@ -106,6 +106,21 @@ def test_rows_that_are_no_kernel_times_carry_the_reason(embeddings, fits, tmp_pa
     assert (document["overall"]["points"], document["overall"]["problems"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": "NVIDIA A100-SXM4-80GB"},
+        {"device": "not stated"},
+        {"time_ms": -1.0},
+        {"time_ms": math.nan},
+    ],
+    ids=["a device without kernels", "alone without a device", "a negative time", "no time"],
+)
+def test_rows_that_cannot_be_compared_carry_the_reason(embeddings, tmp_path, changes):
+    rows = embeddings.embedding_rows(table(tmp_path, row(), row(**changes)))
+    assert [bool(one.problem) for one in rows] == [False, True]
+
+
 def test_a_cache_that_holds_all_repeated_batches_misses_nothing(embeddings, tmp_path):
     cached = {"placement": "uvm_caching", "lookups": 65536.0, "batch": 65536}
     enough = row(**cached, rows_per_table=67_108_864)

@@ -134,7 +134,7 @@ def _prediction(
         dict(answer) if isinstance(answer, Mapping) else {"iteration_time_s": answer}
     )
     seconds = float(figures.pop("iteration_time_s", math.nan))
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise ConfigError(
             f"the objective returned iteration_time_s = {seconds}; expected a positive number of "
             "seconds"

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
+from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from dse._processes import OWN_PREFIX, start, start_method, starting
+from dse.errors import ConfigError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._worker import Listening, worker_main
 
@@ -84,7 +86,13 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
     @cached_property
     def _content(self) -> bytes:
         """What evaluations need besides the parameters, pickled."""
-        return bytes(ForkingPickler.dumps(self._context))
+        try:
+            return bytes(ForkingPickler.dumps(self._context))
+        except (AttributeError, TypeError, PicklingError) as error:
+            raise ConfigError(
+                f"workers cannot import the objective ({error}); define it at the top level of a "
+                "module, or use one job"
+            ) from error
 
     def _start(self) -> _ProcessWorker:
         context = start_method(PRELOADED)

@@ -75,15 +75,17 @@ def replay(
     read = _read(files)
     mode, groups, notes = _mode(torch, read, options)
     if mode == "run":
-        ranks = _in_processes(read, files, options, groups, own)
+        threads = options.threads or max(1, available_cores() // len(read))
+        ranks = _in_processes(read, files, options, groups, own, threads)
     else:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         _load_libraries([one.et for one in read])
         ranks = [replay_rank(rank, options, mode) for rank in read]
+        threads = torch.get_num_threads()
     return ReplayResult(
         device=options.device,
-        device_name=_device_name(torch, options.device),
+        device_name=_device_name(torch, options.device, threads),
         torch_version=str(torch.__version__),
         collectives=mode,
         ranks=tuple(ranks),
@@ -191,6 +193,7 @@ def _in_processes(
     options: ReplayOptions,
     groups: tuple[tuple[int, ...], ...],
     operators: tuple[Path, ...],
+    threads: int,
 ) -> list[RankResult]:
     ranks = tuple(one.et.rank for one in read)
     if options.memory_limit_bytes is None and options.device == "cpu":
@@ -199,7 +202,6 @@ def _in_processes(
         options = replace(options, memory_limit_bytes=share or None)
     own = tuple(_own_files(one, files) for one in read)
     job = _WorkerInput(own, options, ranks, groups, operators)
-    threads = options.threads or max(1, available_cores() // len(ranks))
     with start_ranks(
         partial(_worker, job),
         backend="nccl" if options.device == "cuda" else "gloo",
@@ -249,8 +251,7 @@ def _load_libraries(traces: Sequence[ExecutionTrace]) -> None:
             import_module("fbgemm_gpu")
 
 
-def _device_name(torch: Any, device: str) -> str:
+def _device_name(torch: Any, device: str, threads: int) -> str:
     if device == "cuda":
         return str(torch.cuda.get_device_name())
-    threads = torch.get_num_threads()
     return f"CPU, {threads} thread{'' if threads == 1 else 's'}"

@@ -123,8 +123,8 @@ class RankResult:
 
     @property
     def error(self) -> float | None:
-        """Replayed over original time, less 1; None if that is not known."""
-        reference_s = self.original.reference_s
+        """Replayed over original time, less 1; None if that is not known, or of another batch."""
+        reference_s = None if self.batch else self.original.reference_s
         return self.replayed_s / reference_s - 1 if reference_s else None
 
 

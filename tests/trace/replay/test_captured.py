@@ -74,6 +74,13 @@ def test_the_batch_scales(network, factor):
     (rank,) = replay([network], options).ranks
     assert rank.batch == (BATCH, BATCH * factor)
     assert rank.skipped == ()
+    # What was recorded took another batch.
+    assert rank.error is None
+
+
+def test_a_batch_that_no_tensor_has_is_refused(network):
+    with pytest.raises(ConfigError, match="999"):
+        replay([network], ReplayOptions(iterations=1, scale_batch=2, batch=999))
 
 
 def test_a_larger_batch_takes_more_memory(network):

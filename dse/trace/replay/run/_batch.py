@@ -101,7 +101,8 @@ class BatchScaler:
         batch: Recorded batch; found in the plan by default.
 
     Raises:
-        ConfigError: No batch was given or found, or less than one sample would be left.
+        ConfigError: No batch was given or found, no tensor has the given one, or less than one
+            sample would be left.
     """
 
     def __init__(self, plan: ReplayPlan, factor: float, batch: int | None = None) -> None:
@@ -115,6 +116,9 @@ class BatchScaler:
             raise ConfigError(
                 "--scale-batch: no layer in the range shows the batch; give it as --batch-size"
             )
+        shapes = [slot.ref.shape for slot in plan.slots]
+        if batch is not None and not any(batch in shape for shape in shapes):
+            raise ConfigError(f"--batch-size {batch}: no tensor in the range has this size")
         self.before, self.after = found, round(found * factor)
         if self.after < 1:
             raise ConfigError(

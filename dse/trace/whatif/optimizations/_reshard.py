@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -115,9 +116,9 @@ class Reshard(Optimization):
             moved = tables.balance(editor, platform)
             if not moved:
                 editor.notes.append("lookups are as even as whole tables allow; nothing moves")
-            editor.notes += [
-                f"a table moves from rank {source} to rank {target}" for source, target in moved
-            ]
+            for (source, target), count in Counter(moved).items():
+                what = "a table moves" if count == 1 else f"{count} tables move"
+                editor.notes.append(f"{what} from rank {source} to rank {target}")
         for move in self.moves:
             if move.source in tables.ranks and move.share is not None:
                 tables.move(move.source, move.target, move.share * tables.count(move.source))
