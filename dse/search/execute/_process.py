@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
-from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from dse._processes import OWN_PREFIX, start, start_method, starting
@@ -88,10 +87,10 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
         """What evaluations need besides the parameters, pickled."""
         try:
             return bytes(ForkingPickler.dumps(self._context))
-        except (AttributeError, TypeError, PicklingError) as error:
+        except Exception as error:  # pickling raises what the objects of a user raise
             raise ConfigError(
-                f"workers cannot import the objective ({error}); define it at the top level of a "
-                "module, or use one job"
+                f"this study cannot be sent to workers: {error}; define its cost model at the top "
+                "level of a module, or use one job"
             ) from error
 
     def _start(self) -> _ProcessWorker:
