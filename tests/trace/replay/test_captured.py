@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dse.errors import ConfigError
 from dse.trace.replay import ReplayOptions, replay
-from tests.trace.replay.capturing import BATCH, capture_network
+from tests.trace.replay.capturing import BATCH, capture_bags, capture_network
 
 pytest.importorskip("torch")
 
@@ -76,6 +78,14 @@ def test_the_batch_scales(network, factor):
     assert rank.skipped == ()
     # What was recorded took another batch.
     assert rank.error is None
+
+
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_bags_scale_with_the_batch(tmp_path, factor):
+    capture_bags(tmp_path)
+    (rank,) = replay([tmp_path], replace(FEW, scale_batch=factor)).ranks
+    assert rank.batch == (BATCH, BATCH * factor)
+    assert rank.skipped == ()
 
 
 def test_a_batch_that_no_tensor_has_is_refused(network):

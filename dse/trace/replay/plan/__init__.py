@@ -8,6 +8,7 @@ from dse.trace.replay.plan._constraints import (
     InputConstraint,
     constraints_of,
     doubtful_memories,
+    lookup_memories,
     outside_constraints,
 )
 from dse.trace.replay.plan._finder import OperatorFinder, mapped_device
@@ -31,6 +32,7 @@ __all__ = [
     "constraints_of",
     "doubtful_memories",
     "group_of",
+    "lookup_memories",
     "mapped_device",
     "outside_constraints",
     "result_slots",

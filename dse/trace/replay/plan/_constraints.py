@@ -31,6 +31,8 @@ _MOVES = re.compile(
 _EMPTY = re.compile(
     r"^aten::(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_)$"
 )
+#: Arguments of pooled lookups that have a value a lookup.
+_LOOKUPS = ("indices", "per_sample_weights", "indice_weights")
 
 
 class ConstraintKind(IntEnum):
@@ -104,6 +106,18 @@ def outside_constraints(plan: ReplayPlan) -> dict[int, InputConstraint]:
             for memory in _origins(plan.slots[slot].memory, sources):
                 if plan.memories[memory].outside:
                     found[memory] = _stricter(found.get(memory), constraint)
+    return found
+
+
+def lookup_memories(plan: ReplayPlan) -> set[int]:
+    """Returns the memories of lookups in bags and of their weights: all samples have a part."""
+    sources = _sources(plan)
+    found: set[int] = set()
+    for call in plan.calls:
+        if is_lookup(call.name) or _RULES.get(call.name) is _offsets:
+            given = _Arguments(call, plan).by_name
+            for slot in slots_in([given.get(name) for name in _LOOKUPS]):
+                found |= _origins(plan.slots[slot].memory, sources)
     return found
 
 

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
-from dse.trace.replay.plan import ConstraintKind, InputConstraint, TensorSlot
+from dse.trace.replay.plan import ConstraintKind, InputConstraint, TensorSlot, lookup_memories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,8 @@ _MADE = {
     "aten::slice_backward": 1,
 }
 _EXPANDED = {"aten::expand": 1, "aten::broadcast_to": 1, "aten::resize_": 1}
+#: Operators that take a part of a dimension, and the place of the dimension.
+_CUT = {"aten::narrow": 1, "aten::slice": 1, "aten::split_with_sizes": 2}
 
 
 def find_batch(plan: ReplayPlan) -> int | None:
@@ -109,6 +111,7 @@ class BatchScaler:
         self._plan = plan
         self.before = self.after = 0
         self._fixed: set[int] = set()
+        self._lookups: set[int] = set()
         if factor == 1:
             return
         found = find_batch(plan) if batch is None else batch
@@ -125,6 +128,7 @@ class BatchScaler:
                 f"--scale-batch {factor:g}: of {found} samples none would be left; use at least "
                 f"{1 / found:.2g}"
             )
+        self._lookups = lookup_memories(plan)
         for call in plan.calls:
             for place in _WEIGHTS.get(call.name, ()):
                 value = call.positional[place] if place < len(call.positional) else None
@@ -137,9 +141,18 @@ class BatchScaler:
         return self.before != self.after
 
     def scaled(self, slot: int, ref: TensorRef) -> TensorRef:
-        """Returns a tensor with its batch scaled: the outer dimension in memory, if it is one."""
-        if not self.active or not ref.shape or self._plan.slots[slot].memory in self._fixed:
+        """Returns a tensor with its batch scaled.
+
+        That is the outer dimension in memory if it has the size of the batch, and the number of
+        lookups in a flat list of them.
+        """
+        if not self.active or not ref.shape:
             return ref
+        memory = self._plan.slots[slot].memory
+        if memory in self._fixed:
+            return ref
+        if len(ref.shape) == 1 and memory in self._lookups:
+            return replace(ref, shape=(self._many(ref.shape[0]),))
         outer = max(range(len(ref.shape)), key=lambda at: (ref.known_strides[at], -at))
         if ref.shape[outer] != self.before:
             return ref
@@ -157,8 +170,8 @@ class BatchScaler:
                 else constraint.limit
             )
             return replace(constraint, limit=rows)
-        if constraint.limit % self.before == 0:
-            return replace(constraint, limit=constraint.limit // self.before * self.after)
+        if constraint.kind is ConstraintKind.ASCENDING or constraint.limit % self.before == 0:
+            return replace(constraint, limit=self._many(constraint.limit))
         return constraint
 
     def arguments(self, call: PlannedCall, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -181,9 +194,22 @@ class BatchScaler:
         if place is not None and place < len(found):
             before = self._plan.slots[call.takes[0]].ref.elements
             found[place] = _refit(found[place], before, int(found[0].numel()))
-        if call.name in ("aten::split_with_sizes", "aten::narrow", "aten::slice"):
-            found[1:] = [self._one(value) for value in found[1:]]
+        place = _CUT.get(call.name)
+        if place is not None:
+            dimension = found[place] if place < len(found) else 0
+            before = self._plan.slots[call.takes[0]].ref.shape[dimension]
+            if found[0].shape[dimension] != before:
+                parts = [
+                    value if at == place else self._one(value) for at, value in enumerate(found)
+                ]
+                found[1:] = parts[1:]
+        if call.name == "aten::arange":
+            self._count_on(found)
         return tuple(found)
+
+    def _many(self, count: int) -> int:
+        """Returns how many of something that samples have there are, such as lookups."""
+        return round(count * self.after / self.before)
 
     def _leading(self, sizes: Any) -> Any:
         if isinstance(sizes, list) and sizes and sizes[0] == self.before:
@@ -191,7 +217,22 @@ class BatchScaler:
         return sizes
 
     def _one(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._one(one) for one in value]
         return self.after if type(value) is int and value == self.before else value
+
+    def _count_on(self, values: list[Any]) -> None:
+        """Lets `arange` give as many numbers as there are samples, if it did.
+
+        `EmbeddingBag` makes the offsets of bags of equal length so.
+        """
+        given = next((at for at, one in enumerate(values) if type(one) is not int), len(values))
+        # One number is the end; two are start and end; the step is the third.
+        end = min(given, 2) - 1
+        start = values[0] if end > 0 else 0
+        step = values[2] if given > 2 else 1
+        if given and step and len(range(start, values[end], step)) == self.before:
+            values[end] = start + self.after * step
 
 
 def _refit(sizes: Any, before: int, now: int) -> Any:

@@ -82,6 +82,40 @@ def test_sizes_among_arguments_go_along():
     assert scaled("aten::view", unscaled, [32, 4])[1] == [32, 4]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # Offsets of eight bags of three.
+        ((0, 24, 3), (0, 48, 3)),
+        ((8,), (16,)),
+        ((2, 10), (2, 18)),
+        # Five numbers are not those of eight samples.
+        ((0, 5, 1), (0, 5, 1)),
+        ((0, 8, 0), (0, 8, 0)),
+        ((0.0, 8.0), (0.0, 8.0)),
+    ],
+)
+def test_as_many_numbers_as_samples_are_counted(before, after):
+    scaler = BatchScaler(linear_plan(), 2)
+    assert scaler.arguments(SimpleNamespace(name="aten::arange", takes=()), before) == after
+
+
+def test_parts_are_scaled_along_the_batch_only():
+    scaler = BatchScaler(linear_plan(), 2)
+    tensor = SimpleNamespace(shape=(16, 16))
+
+    def cut(name, *values):
+        call = SimpleNamespace(name=name, takes=(0,))
+        return list(scaler.arguments(call, (tensor, *values))[1:])
+
+    assert cut("aten::narrow", 0, 0, 8) == [0, 0, 16]
+    # The eighth column, not the eighth sample.
+    assert cut("aten::narrow", 1, 8, 8) == [1, 8, 8]
+    assert cut("aten::slice", 0, 0, 8, 1) == [0, 0, 16, 1]
+    assert cut("aten::split_with_sizes", [8]) == [[16]]
+    assert cut("aten::split_with_sizes", [8, 8], 1) == [[8, 8], 1]
+
+
 def test_demands_go_along():
     scaler = BatchScaler(linear_plan(), 2)
     ascending = InputConstraint(ConstraintKind.ASCENDING, 80, whole=True)
