@@ -14,6 +14,7 @@ import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError, UnknownNameError
 from dse.sharding import ShardingPlan, ShardingType, TablePlan, plan_to_json
 from tests.conftest import ROOT
+from tests.search.traces import CAPTURED_S, HALVED_S, write_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +152,73 @@ def test_the_functions_answer_as_jobs_do() -> None:
 def test_names_that_do_not_exist_are_refused(workload: str, parameters: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         dse.Job(workload, "h100_sxm", world_size=2, global_batch_size=4096, **parameters)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two ranks' traces with a file of steps beside it."""
+    folder = tmp_path_factory.mktemp("captured")
+    write_job(folder)
+    return folder / "run"
+
+
+def test_a_captured_step_is_a_workload_with_a_machine_and_ranks_of_its_own(captured: Path) -> None:
+    job = dse.Job(captured)
+    assert job.platform is not None
+    assert job.platform.name == "v100_dgx1"
+    prediction = job.predict()
+    assert prediction.iteration_time_s == pytest.approx(CAPTURED_S)
+    # Two of eight devices are a whole node to rent.
+    assert prediction.price_usd_per_hour == pytest.approx(31.212)
+    assert job.explain().iteration_time_s == pytest.approx(CAPTURED_S)
+    assert dse.predict(str(captured)).iteration_time_s == prediction.iteration_time_s
+    with pytest.raises(ConfigError):
+        job.shard()
+
+
+def test_a_captured_step_is_changed_by_the_parameters_of_search_spaces(captured: Path) -> None:
+    steps = str(captured.parent / "halved.yaml")
+    job = dse.Job({"trace": str(captured), "samples_per_step": 128}, optimizations=[steps])
+    prediction = job.predict()
+    assert prediction.iteration_time_s == pytest.approx(HALVED_S)
+    assert prediction.throughput_samples_per_s == pytest.approx(128 / HALVED_S)
+    assert repr(job) == f"Job(run on v100_dgx1, optimizations={steps})"
+
+
+def test_a_captured_step_moves_to_a_platform_by_name_path_mapping_or_object(
+    captured: Path,
+) -> None:
+    ways = ("h100_sxm", ROOT / "platforms" / "h100_sxm.yaml", dse.load_platform("h100_sxm"))
+    found = {
+        (prediction.iteration_time_s, prediction.price_usd_per_hour)
+        for prediction in (dse.predict(captured, way) for way in ways)
+    }
+    ((moved_s, price),) = found
+    assert moved_s < CAPTURED_S
+    assert price == pytest.approx(55.04)
+    cheap = {"from": "h100_sxm", "price": "2 USD/GPU/h"}
+    assert dse.predict(captured, cheap).price_usd_per_hour == pytest.approx(2 * 2)
+    with pytest.raises(ConfigError, match="captured step moves to"):
+        dse.Job(captured, dse.load_platform(cheap))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"global_batch_size": 8}, {"program": "torchrec"}, {"tensor": 2}, {"optimizations": "fastr"}],
+)
+def test_a_captured_step_has_parameters_of_its_own(
+    captured: Path, given: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigError):
+        dse.Job(captured, **given)
+
+
+def test_a_job_without_a_batch_has_that_of_the_recipe() -> None:
+    job = dse.Job("dlrm_tiny", "h100_sxm", world_size=2)
+    assert job.parameters["global_batch_size"] == dse.load_model("dlrm_tiny").global_batch_size
+    for missing in ({"platform": "h100_sxm"}, {"world_size": 2}):
+        with pytest.raises(ConfigError, match=next(iter({"platform", "world_size"} - {*missing}))):
+            dse.Job("dlrm_tiny", **missing)
 
 
 def test_a_transformer_has_no_tables_to_shard() -> None:

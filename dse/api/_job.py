@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse._suggest import hint
-from dse.api._inputs import overrides_with, plan_or_path
+from dse.api._inputs import open_workload, overrides_with, plan_or_path
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,11 +26,15 @@ class Job:
     """A workload on a machine under one choice of parameters.
 
     Args:
-        workload: Built-in name, path of a model file, or a model or workload.
+        workload: Built-in name, path of a model file, or a model or workload; or a captured step:
+            a folder or packed file of Kineto traces, or a mapping such as
+            ``{"trace": "run", "samples_per_step": 128}``.
         platform: Built-in name, path of a platform file, a platform, or a mapping that derives
-            one from another, such as ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``.
-        world_size: Number of ranks.
-        global_batch_size: Samples of one iteration over all ranks.
+            one from another, such as ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``. A
+            captured step has its own if this is left out.
+        world_size: Number of ranks; that of a captured step if it is left out.
+        global_batch_size: Samples of one iteration over all ranks; those of the model's own recipe
+            if left out.
         program: Name of the training program; that of the kind of workload if it is left out, such
             as ``torchrec`` for recommendation models. No program reaches ``ideal``, a bound.
         link: Interconnect inside a node; the platform's default if empty.
@@ -43,7 +47,12 @@ class Job:
             of the platform's.
         parameters: Further parameters of this kind of workload, by the names of search spaces:
             ``tensor=8, pipeline=4`` for a transformer, ``launch="cuda_graphs"`` for a
-            recommendation model.
+            recommendation model, ``optimizations=["network=2x"]`` for a captured step.
+
+    Attributes:
+        workload: What is trained.
+        platform: Where; None if what a step was captured on is not known.
+        parameters: Value of each parameter that was given, and of those that follow from it.
 
     Raises:
         UnknownNameError: A name does not exist.
@@ -58,10 +67,10 @@ class Job:
     def __init__(
         self,
         workload: AnyWorkload,
-        platform: AnyPlatform,
+        platform: AnyPlatform | None = None,
         *,
-        world_size: int,
-        global_batch_size: int,
+        world_size: int | None = None,
+        global_batch_size: int | None = None,
         program: str = "",
         link: str = "",
         network: str = "",
@@ -71,26 +80,35 @@ class Job:
         host_profile: AnyHostProfile | None = None,
         **parameters: ParameterValue,
     ) -> None:
-        from dse.machine.platforms import load_platform, override_platform
-        from dse.workload import load_workload
+        from dse.machine.platforms import override_platform
 
-        self.workload: Workload = load_workload(workload)
-        self.platform: Platform = load_platform(platform)
-        measured = overrides_with((), host_profile)
-        self.platform, _ = override_platform(self.platform, measured)
-        self._prices = {"basis": price_basis or "on_demand", "provider": price_provider}
-        chosen: dict[str, ParameterValue] = {
-            "platform": self.platform.name,
+        self.workload: Workload
+        self.platform: Platform | None
+        self.workload, self.platform, place = open_workload(workload, platform, parameters)
+        if measured := overrides_with((), host_profile):
+            if self.platform is None or self.workload.brings_machine:
+                raise ConfigError(
+                    "host_profile: the host of a captured step is as captured; leave it out"
+                )
+            self.platform, _ = override_platform(self.platform, measured)
+        basis = price_basis or "on_demand"
+        self._prices = {"basis": basis, "provider": price_provider}
+        own_batch = self.workload.brings_machine or "local_batch_size" in parameters
+        if global_batch_size is None and not own_batch:
+            global_batch_size = self.workload.global_batch_size
+        given: dict[str, object] = {
+            "platform": place or None,
             "world_size": world_size,
             "global_batch_size": global_batch_size,
             **parameters,
         }
         named = {"program": program, "link": link, "network": network, "precision": precision}
-        chosen |= {name: value for name, value in named.items() if value}
-        chosen = _checked(chosen, self.workload)
-        chosen = self.workload.connected(self.platform, chosen, **self._prices)
-        runs = self.workload.program_name(chosen)
-        self.parameters = {**chosen, "program": runs} if runs else chosen
+        given |= {name: value or None for name, value in named.items()}
+        given = {name: value for name, value in given.items() if value is not None}
+        _check_names(given, self.workload)
+        self.parameters: dict[str, ParameterValue] = self.workload.chosen(
+            self.platform, given, basis=basis, provider=price_provider
+        )
         self._job: WorkloadJob = self.workload.job(self.platform, self.parameters)
 
     @property
@@ -99,10 +117,11 @@ class Job:
         return self._job.program
 
     def __repr__(self) -> str:
-        chosen = ", ".join(
+        chosen = [
             f"{name}={value}" for name, value in self.parameters.items() if name != "platform"
-        )
-        return f"Job({self.workload.name} on {self.platform.name}, {chosen})"
+        ]
+        place = "its machine" if self.platform is None else self.platform.name
+        return f"Job({', '.join([f'{self.workload.name} on {place}', *chosen])})"
 
     def check(self) -> None:
         """Checks that the job is possible.
@@ -152,11 +171,18 @@ class Job:
             ConfigError: The job is impossible.
             PlanError: The plan is for another model or another number of ranks.
         """
-        from dse.workload import predict_job
+        from dse.workload import named, predict_job
 
         job = self._with(plan)
-        network = job.cluster.network.name if job.cluster is not None else ""
-        quote = self.platform.quote(job.world_size, network=network, **self._prices)
+        platform, network = self.platform, named(self.parameters, "network")
+        if self.workload.brings_machine:
+            # Changes may have moved the step.
+            platform = job.platform
+        elif job.cluster is not None:
+            network = job.cluster.network.name
+        quote = None
+        if platform is not None:
+            quote = platform.quote(job.world_size, network=network, **self._prices)
         return predict_job(job, quote)
 
     def explain(self, plan: AnyPlan | None = None) -> Explanation:
@@ -189,20 +215,19 @@ class Job:
         )
 
 
-def _checked(parameters: Mapping[str, object], workload: Workload) -> dict[str, ParameterValue]:
+def _check_names(parameters: Iterable[str], workload: Workload) -> None:
     known = tuple(workload.parameters.model_fields)
     for name in parameters:
         if name not in known:
             raise ConfigError(f"a {workload.title} has no parameter `{name}`; {hint(name, known)}")
-    return workload.single_values(parameters)
 
 
 def predict(
     workload: AnyWorkload,
-    platform: AnyPlatform,
+    platform: AnyPlatform | None = None,
     *,
-    world_size: int,
-    global_batch_size: int,
+    world_size: int | None = None,
+    global_batch_size: int | None = None,
     plan: AnyPlan | None = None,
     program: str = "",
     **parameters: ParameterValue,
@@ -210,10 +235,12 @@ def predict(
     """Predicts a job without running it; see :class:`Job` for the arguments.
 
     Args:
-        workload: Built-in name, path, model or workload.
-        platform: Built-in name, path, platform, or a mapping that derives one from another.
-        world_size: Number of ranks.
-        global_batch_size: Samples of one iteration over all ranks.
+        workload: Built-in name, path, model or workload, or a captured step.
+        platform: Built-in name, path, platform, or a mapping that derives one from another; a
+            captured step has its own.
+        world_size: Number of ranks; a captured step has its own.
+        global_batch_size: Samples of one iteration over all ranks; by default those of the
+            model's own recipe.
         plan: A sharding plan or the path of one; searched if it is left out.
         program: Name of the training program; that of the kind of workload if it is left out.
         parameters: Further parameters of this kind of workload.
@@ -231,7 +258,7 @@ def shard(
     platform: AnyPlatform,
     *,
     world_size: int,
-    global_batch_size: int,
+    global_batch_size: int | None = None,
     program: str = "",
     allowed_types: Iterable[str] | None = None,
     constraints: Sequence[TableConstraints] = (),
@@ -246,7 +273,8 @@ def shard(
         workload: Built-in name, path, model or workload.
         platform: Built-in name, path, platform, or a mapping that derives one from another.
         world_size: Number of ranks.
-        global_batch_size: Samples of one iteration over all ranks.
+        global_batch_size: Samples of one iteration over all ranks; by default those of the
+            model's own recipe.
         program: Name of the training program; that of the kind of workload if it is left out.
         allowed_types: Names of sharding types that may be used; all by default.
         constraints: What is demanded of single tables.
@@ -274,7 +302,7 @@ def rank(
     workload: AnyWorkload,
     platform: AnyPlatform,
     *,
-    global_batch_size: int,
+    global_batch_size: int | None = None,
     program: str = "",
     **parameters: ParameterValue,
 ) -> list[tuple[Path | ShardingPlan, Prediction]]:
@@ -284,7 +312,8 @@ def rank(
         plans: Plans, what `shard` returns, or files in our own form or TorchRec's.
         workload: Built-in name, path, model or workload.
         platform: Built-in name, path, platform, or a mapping that derives one from another.
-        global_batch_size: Samples of one iteration over all ranks.
+        global_batch_size: Samples of one iteration over all ranks; by default those of the
+            model's own recipe.
         program: Name of the training program; that of the kind of workload if it is left out.
         parameters: Further parameters of this kind of workload.
 
@@ -314,9 +343,9 @@ def rank(
 
 def _job(
     workload: AnyWorkload,
-    platform: AnyPlatform,
-    world_size: int,
-    global_batch_size: int,
+    platform: AnyPlatform | None,
+    world_size: int | None,
+    global_batch_size: int | None,
     program: str,
     parameters: Mapping[str, object],
 ) -> Job:

@@ -389,6 +389,33 @@ class Workload(ABC):
             found["network"] = platform.rented_network(world_size, basis=basis, provider=provider)
         return found
 
+    def chosen(
+        self,
+        platform: Platform | None,
+        given: Mapping[str, object],
+        *,
+        basis: str = "on_demand",
+        provider: str = "",
+        named: Callable[[str], str] = str,
+    ) -> dict[str, ParameterValue]:
+        """Returns the parameters of a job, with the network and the program that are not named.
+
+        Args:
+            platform: Where the job runs; None for the machine of a captured step.
+            given: One value of each parameter that was given, as a search space has it.
+            basis: Which list prices count.
+            provider: Provider to rent from; the cheapest if empty.
+            named: What a parameter is called in messages.
+
+        Raises:
+            UnknownNameError: There is no such program.
+            ConfigError: A search space would not allow a value.
+        """
+        single = self.single_values(given, named=named)
+        found = self.connected(platform, single, basis=basis, provider=provider)
+        runs = self.program_name(found)
+        return {**found, "program": runs} if runs else found
+
     def cluster(
         self,
         platform: Platform | None,

@@ -123,17 +123,19 @@ def open_job(request: Request, beside: Request | None = None) -> OpenJob:
     given = dict(request.parameters)
     _check_options([*given, *(["plan"] if request.plan else [])], workload)
     basis = request.price_basis or "on_demand"
-    if program := workload.program_name(given):
-        given["program"] = program
-    parameters: dict[str, ParameterValue] = {
-        "platform": platform.name,
-        "world_size": request.world_size,
-        "global_batch_size": request.global_batch_size,
-        **given,
-    }
-    parameters = workload.single_values(parameters, named=lambda name: _options([name]))
     size, provider = request.world_size, request.price_provider
-    parameters = workload.connected(platform, parameters, basis=basis, provider=provider)
+    parameters = workload.chosen(
+        platform,
+        {
+            "platform": platform.name,
+            "world_size": size,
+            "global_batch_size": request.global_batch_size,
+            **given,
+        },
+        basis=basis,
+        provider=provider,
+        named=lambda name: _options([name]),
+    )
     job = workload.job(platform, parameters)
     host = f"platform {platform.name}"
     if (profile := platform.host.profile) is not None:

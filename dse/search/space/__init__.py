@@ -12,7 +12,7 @@ from dse.search.space._space import (
     SearchSettings,
     SearchSpace,
 )
-from dse.search.space._workload_blocks import ModelReference, TraceReference
+from dse.search.space._workload_blocks import ModelReference, TraceReference, TraceWorkloadBlock
 
 __all__ = [
     "Constraint",
@@ -24,6 +24,7 @@ __all__ = [
     "SearchSpace",
     "SpaceDocument",
     "TraceReference",
+    "TraceWorkloadBlock",
     "list_spaces",
     "load_space",
 ]
