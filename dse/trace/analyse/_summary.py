@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.graph import union_length
+from dse.trace._step_graph import TaskRole
 from dse.trace.analyse._collective_times import (
     collective_times,
     stragglers,
@@ -20,7 +21,7 @@ from dse.trace.analyse._summary_types import (
     TraceSummary,
 )
 from dse.trace.cpu._gloo import gloo_events
-from dse.trace.cpu._operators import computing
+from dse.trace.graph._host import host_rows
 from dse.trace.graph._step import traced_step
 from dse.trace.links._link import Links, link
 from dse.trace.links._matched_collectives import match_collectives
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dse.trace._step_graph import TracedStep
     from dse.trace.links._matched_collectives import MatchedCollective
     from dse.trace.read._rank_trace import Ints, Longs, RankTrace
 
@@ -112,34 +114,54 @@ def _last_step(trace: RankTrace, links: Links, waits: Mapping[int, int]) -> Step
         return None
     step = traced_step(trace, None)
     if trace.has_kernels:
-        transfer = trace.where(Category.KERNEL) & (links.collective >= 0)
-        work = trace.where(*DEVICE_WORK)
+        transfers = trace.where(Category.KERNEL) & (links.collective >= 0)
+        moved = np.flatnonzero(transfers)
+        worked = trace.where(*DEVICE_WORK) & ~transfers
+        copies = np.flatnonzero(worked & trace.where(Category.MEMCPY))
+        kernels = _spans(trace, np.flatnonzero(worked & ~trace.where(Category.MEMCPY)))
+        work = np.hstack((kernels, _spans(trace, copies)))
     else:
-        transfer = np.zeros(len(trace), dtype=np.bool_)
-        transfer[gloo_events(trace)] = True
-        work = computing(trace, links) | transfer
+        moved = gloo_events(trace)
+        kernels = work = _computed(trace, links, step)
     begin = trace.start_ns.copy()
     for event, until_ns in waits.items():
         begin[event] = max(begin[event], until_ns)
-    end = trace.end_ns.clip(step.start_ns, step.end_ns)
+    transfer = np.stack((begin[moved], trace.end_ns[moved]))
 
-    def covered_s(chosen: NDArray[np.bool_], since: Longs) -> float:
-        events = np.flatnonzero(chosen)
-        start = since[events].clip(step.start_ns, step.end_ns)
-        return int(union_length(start, end[events])) / 1e9
+    def covered_s(*spans: Longs) -> float:
+        start, end = np.hstack(spans).clip(step.start_ns, step.end_ns)
+        return int(union_length(start, end)) / 1e9
 
-    kernels = work & ~transfer & ~trace.where(Category.MEMCPY)
-    exposed_s = covered_s(kernels | transfer, begin) - covered_s(kernels, begin)
-    busy_s = covered_s(work, begin)
+    exposed_s = covered_s(kernels, transfer) - covered_s(kernels)
+    busy_s = covered_s(work, transfer)
     return StepTimes(
         cut_by=step.cut_by,
         measured_s=step.measured_s,
         compute_s=busy_s - exposed_s,
-        communication_s=covered_s(transfer, begin),
+        communication_s=covered_s(transfer),
         exposed_communication_s=exposed_s,
         idle_s=step.measured_s - busy_s,
-        wait_s=covered_s(work, trace.start_ns) - busy_s,
+        wait_s=covered_s(work, _spans(trace, moved)) - busy_s,
     )
+
+
+def _spans(trace: RankTrace, events: Longs | NDArray[np.intp]) -> Longs:
+    """Returns starts and ends of events, in ns; shape `(2, events)`."""
+    return np.stack((trace.start_ns[events], trace.end_ns[events]))
+
+
+def _computed(trace: RankTrace, links: Links, step: TracedStep) -> Longs:
+    """Returns when the threads of a CPU compute, as in the graph of the step; shape `(2, times)`.
+
+    Operators that compute may call others that do not, whose time does not count.
+    """
+    found = [
+        (part.start, part.end)
+        for row in host_rows(trace, links, step).rows.values()
+        for part in row
+        if part.role == TaskRole.KERNEL
+    ]
+    return np.array(found, dtype=np.int64).reshape(-1, 2).T + step.start_ns
 
 
 def _own_ns(trace: RankTrace, links: Links) -> Longs:

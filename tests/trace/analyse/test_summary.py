@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dse.simulate import critical_path, simulate
-from dse.trace import link, match_collectives, read_kineto, summarise, summarise_path, trace_graph
+from dse.trace import (
+    compare_with_measured,
+    link,
+    match_collectives,
+    read_kineto,
+    summarise,
+    summarise_path,
+    trace_graph,
+)
 from tests.trace.helpers import call, kernel, operator, span, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -135,6 +143,27 @@ def test_own_host_time_leaves_out_operators_inside(tmp_path):
     assert (rank.last_step.compute_s, rank.last_step.idle_s) == pytest.approx((100e-6, 0))
     assert (rank.device_busy_s, rank.top_kernels, rank.top_operators) == (0, (), ())
     assert (summary.collectives, summary.stragglers, summary.compute_imbalance) == ((), (), None)
+
+
+def test_info_and_simulation_agree_on_when_a_cpu_computes(tmp_path):
+    events = [
+        # It computes: 60 of its 100 µs are its own.
+        operator("aten::outer", 0, 100),
+        # It only calls, with 4 of 40 µs of its own, which are no computing time of the outer one.
+        operator("aten::caller", 20, 40),
+        operator("aten::leaf", 22, 36),
+        operator("aten::last", 150, 50),
+    ]
+    traces = read_kineto(write(tmp_path / "rank0.json", events, rank=0))
+    step = summarise(traces).ranks[0].last_step
+    assert step is not None
+    assert step.compute_s == pytest.approx(146e-6)
+    assert step.idle_s == pytest.approx(54e-6)
+    links = [link(trace) for trace in traces]
+    made = trace_graph(traces, links, match_collectives(traces, links))
+    (simulated,) = compare_with_measured(made, simulate(made.graph))
+    assert simulated.compute_s == pytest.approx(step.compute_s)
+    assert simulated.idle_s == pytest.approx(step.idle_s)
 
 
 def test_nested_calls_count_once(tmp_path):
