@@ -115,13 +115,16 @@ class ValidatedCandidate:
 class RankingMetrics:
     """How predictions and measurements agree, by the time for one sample.
 
+    What depends on the measured order is None where there were too few rounds for the intervals of
+    all candidates: the next round may turn it around.
+
     Attributes:
         favourite: Trial that is predicted fastest.
-        fastest: Trial that is measured fastest.
+        fastest: Trial whose measured median is the least.
         top1_regret: How much slower than the fastest the favourite is, as a share.
         success: Whether that is at most 10 %.
-        kendall_tau: Rank correlation; None where there is no order to compare.
-        pairwise_accuracy: Share of the counted pairs in the right order; None without any.
+        kendall_tau: Rank correlation; None, too, where there is no order to compare.
+        pairwise_accuracy: Share of the counted pairs in the right order; None, too, without any.
         counted_pairs: Pairs whose measurements differ by more than 5 %.
         pairs: All pairs.
         tied_pairs: Pairs whose measured intervals overlap.
@@ -132,8 +135,8 @@ class RankingMetrics:
 
     favourite: int
     fastest: int
-    top1_regret: float
-    success: bool
+    top1_regret: float | None
+    success: bool | None
     kendall_tau: float | None
     pairwise_accuracy: float | None
     counted_pairs: int

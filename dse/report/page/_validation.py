@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse._median import FEWEST_SAMPLES
 from dse.report.console import UNKNOWN, percent, plural, signed_percent
 from dse.report.page._payload import rounded
 
 if TYPE_CHECKING:
     from dse.search import CalibrationFactor, ValidatedCandidate, Validation
+
+#: Figure of an order that too few rounds were measured for.
+_UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,18 @@ def validation_view(validation: Validation) -> ValidationView:
 
 
 def _figures(validation: Validation) -> tuple[tuple[str, str], ...]:
+    return (
+        *_order(validation),
+        ("measured inside the interval", percent(validation.agreement.coverage, 0)),
+        *(
+            (f"factor of {factor.platform} ({factor.trainer})", _factor(factor))
+            for factor in validation.factors
+        ),
+    )
+
+
+def _order(validation: Validation) -> tuple[tuple[str, str], ...]:
+    """Returns the figures that compare the predicted order with the measured one."""
     found = validation.agreement
     taus = [("Kendall τ", found.kendall_tau)]
     if found.study_kendall_tau is not None:
@@ -78,24 +94,20 @@ def _figures(validation: Validation) -> tuple[tuple[str, str], ...]:
     if found.pairwise_accuracy is not None:
         right = f"{found.pairwise_accuracy * found.counted_pairs:g} of {found.counted_pairs}"
         order = f"{right} that differ by more than 5 %"
-    return (
+    figures = (
         *((name, UNKNOWN if tau is None else f"{tau:.2f}") for name, tau in taus),
         ("pairs in the right order", order),
         ("ties (measured intervals overlap)", f"{found.tied_pairs} of {found.pairs} pairs"),
-        ("top-1 regret", percent(found.top1_regret)),
-        ("within 10 % of the fastest", _success(validation)),
-        ("measured inside the interval", percent(found.coverage, 0)),
-        *(
-            (f"factor of {factor.platform} ({factor.trainer})", _factor(factor))
-            for factor in validation.factors
-        ),
+        ("top-1 regret", UNKNOWN if found.top1_regret is None else percent(found.top1_regret)),
+        ("within 10 % of the fastest", "yes" if found.success else "no"),
     )
-
-
-def _success(validation: Validation) -> str:
-    if not validation.decided:
-        return "undecided"
-    return "yes" if validation.agreement.success else "no"
+    if validation.decided:
+        return figures
+    # Files of earlier versions have figures of an order that the next round may turn around.
+    counts = sorted({len(one.samples_s) for one in validation.candidates})
+    rounds = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    measured = f"{rounds} of at least {FEWEST_SAMPLES}; no interval, so no order yet"
+    return (("rounds measured", measured), *((name, _UNDECIDED) for name, _ in figures))
 
 
 def _where(validation: Validation) -> str:
@@ -146,6 +158,8 @@ def _note(validation: Validation, run: ValidatedCandidate) -> str:
     parts = ["at random"] if run.chosen == "random" else []
     if run.number == found.favourite:
         parts.append("predicted fastest")
+    if not validation.decided:
+        return ", ".join(parts)
     if run.number == found.fastest:
         parts.append("measured fastest")
     elif run.ties_with(by_number[found.fastest]):

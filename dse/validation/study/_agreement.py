@@ -45,15 +45,17 @@ def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> RankingMetric
     measured = [one.measured_sample_s for one in candidates]
     predicted = [one.predicted_sample_s for one in candidates]
     study = [one.study_time_s / one.global_batch_size for one in candidates]
-    accuracy = _known(pairwise_accuracy(measured, predicted, PAIR_DIFFERENCE))
+    decided = all(one.measured_low_s is not None for one in candidates)
     pairs = list(combinations(candidates, 2))
     return RankingMetrics(
         favourite=predicted_best(candidates).number,
         fastest=min(candidates, key=lambda one: (one.measured_sample_s, one.number)).number,
-        top1_regret=top1_regret(measured, predicted),
-        success=success_within(measured, predicted, tolerance=TOLERANCE),
-        kendall_tau=_known(kendall_tau(measured, predicted)),
-        pairwise_accuracy=accuracy,
+        top1_regret=top1_regret(measured, predicted) if decided else None,
+        success=success_within(measured, predicted, tolerance=TOLERANCE) if decided else None,
+        kendall_tau=_known(kendall_tau(measured, predicted)) if decided else None,
+        pairwise_accuracy=(
+            _known(pairwise_accuracy(measured, predicted, PAIR_DIFFERENCE)) if decided else None
+        ),
         counted_pairs=sum(_differ(*pair) for pair in pairs),
         pairs=len(pairs),
         tied_pairs=sum(one.ties_with(other) for one, other in pairs),
@@ -62,7 +64,7 @@ def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> RankingMetric
             [one.predicted_low_s for one in candidates],
             [one.predicted_high_s for one in candidates],
         ),
-        study_kendall_tau=_known(kendall_tau(measured, study)),
+        study_kendall_tau=_known(kendall_tau(measured, study)) if decided else None,
     )
 
 
@@ -114,7 +116,7 @@ def summary_sentence(
         mode: How candidates were run.
         needed_s: Budget that is expected to give every median an interval, in seconds.
     """
-    if any(one.measured_low_s is None for one in candidates):
+    if agreement.top1_regret is None:
         rounds = min(len(one.samples_s) for one in candidates)
         noun = "round was" if rounds == 1 else "rounds were"
         return (

@@ -135,6 +135,17 @@ def test_without_intervals_nothing_is_said_but_what_budget_would_do():
         replace(made(number, 1.0, 1.0 + number), measured_low_s=None, measured_high_s=None)
         for number in (1, 2)
     ]
+    found = ranking_agreement(few)
+    of_the_order = (
+        found.kendall_tau,
+        found.study_kendall_tau,
+        found.pairwise_accuracy,
+        found.top1_regret,
+        found.success,
+    )
+    assert of_the_order == (None,) * 5
+    # What one measurement says by itself stays: 2.0 and 3.0 are not in 0.9–1.1.
+    assert found.coverage == 0
     said = sentence(few)
     assert "Nothing can be said" in said
     assert "50s" in said

@@ -54,8 +54,10 @@ def _notes(validation: Validation) -> list[str]:
     found, candidates = validation.agreement, validation.candidates
     fastest = next(run for run in candidates if run.number == found.fastest)
     ties = [str(run.number) for run in candidates if run is not fastest and run.ties_with(fastest)]
-    first = f"predicted fastest: {found.favourite}; measured fastest: {found.fastest}"
-    lines = [first + (f", a tie with {', '.join(ties)}" if ties else "")]
+    measured = f"{found.fastest}, a tie with {', '.join(ties)}" if ties else str(found.fastest)
+    if not validation.decided:
+        measured = "undecided"
+    lines = [f"predicted fastest: {found.favourite}; measured fastest: {measured}"]
     drawn = [str(run.number) for run in candidates if run.chosen == "random"]
     if drawn:
         lines.append(f"chosen at random: {', '.join(drawn)}")
