@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dse._reading import is_folder
-from dse.errors import ConfigError
+from dse._suggest import hint
+from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     AnyPlatform = str | PathLike[str] | Mapping[str, object] | Platform
     AnyHostProfile = str | PathLike[str] | HostProfile
     AnyPlan = str | PathLike[str] | ShardingPlan | ShardingSolution
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 #: Endings of files of traces that no model file has.
 _TRACE_ENDINGS = (".json.gz", ".tar.gz", ".tgz", ".trace.json")
@@ -130,6 +134,18 @@ def _platform_name(platform: AnyPlatform) -> str:
         f"platform {found.name}: a captured step moves to a built-in platform, a file, or a "
         "mapping of what differs (`from`); give one of these"
     )
+
+
+def one_of(kind: type[Choice], argument: str, name: str) -> Choice:
+    """Returns the choice of a name.
+
+    Raises:
+        UnknownNameError: There is none of this name.
+    """
+    known = [choice.value for choice in kind]
+    if name not in known:
+        raise UnknownNameError(f"{argument}: unknown name `{name}`; {hint(str(name), known)}")
+    return kind(name)
 
 
 def plan_or_path(plan: AnyPlan) -> ShardingPlan | Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dse.api._inputs import one_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -50,8 +52,8 @@ def model_from_torchrec(
         A model that everything else here accepts.
 
     Raises:
-        ConfigError: Something in the module cannot be predicted; it is named.
-        ValueError: A precision or an update rule is unknown.
+        UnknownNameError: A precision or an update rule is unknown.
+        ConfigError: It is no module, or something in it cannot be predicted, which is named.
 
     Warns:
         UserWarning: Something was not in the module and has been assumed.
@@ -71,9 +73,11 @@ def model_from_torchrec(
         batches,
         name=name,
         global_batch_size=global_batch_size,
-        precision=Precision(precision),
-        dense_optimizer=Optimizer(dense_optimizer),
-        sparse_optimizer=Optimizer(sparse_optimizer) if sparse_optimizer else None,
+        precision=one_of(Precision, "precision", precision),
+        dense_optimizer=one_of(Optimizer, "dense_optimizer", dense_optimizer),
+        sparse_optimizer=(
+            one_of(Optimizer, "sparse_optimizer", sparse_optimizer) if sparse_optimizer else None
+        ),
         sequence=sequence,
         forward=forward,
     )

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from dse._suggest import hint
-from dse.api._inputs import overrides_with
-from dse.errors import ConfigError, UnknownNameError
+from dse.api._inputs import one_of, overrides_with
+from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.api._inputs import AnyHostProfile, AnyWorkload
-    from dse.machine import Precision
     from dse.search.recommend import Recommendation
     from dse.workload import ParameterValue
 
@@ -86,6 +84,7 @@ def recommend(
         ConfigError: A value is wrong, or no platform has a price.
     """
     from dse.config import UnitKind, parse_quantity
+    from dse.machine import Precision
     from dse.search.recommend import RecommendOptions, parse_goal
     from dse.search.recommend import recommend as search
     from dse.workload import load_workload
@@ -111,7 +110,7 @@ def recommend(
         platforms=_several(platforms),
         world_sizes=_several(world_sizes),
         batch_sizes=_several(batch_sizes),
-        precisions=tuple(map(_precision, _several(precisions))),
+        precisions=tuple(one_of(Precision, "precisions", name) for name in _several(precisions)),
         types=frozenset(_several(types)),
         program=program,
         link=link,
@@ -129,12 +128,3 @@ def recommend(
 def _several(given: Any) -> tuple[Any, ...]:
     """Returns what was given as several values; one stands for itself."""
     return (given,) if isinstance(given, str | int | Mapping) else tuple(given)
-
-
-def _precision(name: str) -> Precision:
-    from dse.machine import Precision
-
-    known = [one.value for one in Precision]
-    if name not in known:
-        raise UnknownNameError(f"precisions: unknown precision `{name}`; {hint(name, known)}")
-    return Precision(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
@@ -60,8 +61,14 @@ def live_tables(module: Any) -> tuple[LiveTable, ...]:
     """Returns the tables of all collections of a module.
 
     Raises:
-        ConfigError: There is no collection, or a table is of a type that cannot be predicted.
+        ConfigError: It is no module, it has no collection, or a table is of a type that cannot
+            be predicted.
     """
+    if isinstance(module, type) or not hasattr(module, "named_modules"):
+        raise ConfigError(
+            f"expected a torch module with an EmbeddingBagCollection or EmbeddingCollection, such "
+            f"as a model of your training script; found {_shown(module)}"
+        )
     found = [
         _table(path, config, weighted=weighted, pooled=pooled)
         for path, collection in outer_collections(module)
@@ -76,6 +83,13 @@ def live_tables(module: Any) -> tuple[LiveTable, ...]:
         )
     times = Counter(table.name for table in found)
     return tuple(table if times[table.name] == 1 else _qualified(table) for table in found)
+
+
+def _shown(value: object) -> str:
+    """Returns what is not a module, for a message."""
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}; make an instance"
+    return f"{reprlib.repr(value)}, of type {type(value).__name__}"
 
 
 def table_rule(module: Any) -> Optimizer | None:

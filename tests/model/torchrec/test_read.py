@@ -8,7 +8,7 @@ import torch
 
 import dse
 from dse.config import parse_document
-from dse.errors import ConfigError
+from dse.errors import ConfigError, UnknownNameError
 from dse.indices import IdOrder, Uniform, Zipf
 from dse.machine import Precision
 from dse.model import (
@@ -75,6 +75,18 @@ def test_cross_layers_are_read_with_their_rank():
     interaction = read_torchrec(live(interaction=cross)).model.interaction
     assert interaction.kind is InteractionKind.DCNV2_LOW_RANK
     assert (interaction.layers, interaction.low_rank) == (3, 4)
+
+
+@pytest.mark.parametrize("given", ["x", None, Dlrm, torch.zeros(2)])
+def test_what_is_no_module_is_refused(given):
+    with pytest.raises(ConfigError, match="expected a torch module"):
+        dse.model_from_torchrec(given)
+
+
+@pytest.mark.parametrize("wrong", ["precision", "dense_optimizer", "sparse_optimizer"])
+def test_unknown_precisions_and_update_rules_are_refused(wrong):
+    with pytest.raises(UnknownNameError, match=wrong):
+        dse.model_from_torchrec(live(), **{wrong: "nope"})
 
 
 def test_any_other_dense_part_becomes_an_mlp_of_as_many_parameters():
