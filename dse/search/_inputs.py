@@ -182,20 +182,17 @@ def _places_of_mappings(
 
 
 def _check_kind(workload: Workload, space: SearchSpace, file: InputFile) -> None:
-    """Refuses parameters of another kind of workload.
+    """Refuses parameters of another kind of workload, which spaces made by hand may have.
 
     Raises:
-        ConfigError: They are of another kind; the message names those that are wanted.
+        ConfigError: They are of another kind.
     """
     wanted = space.workload.kind
     if workload.kind == wanted:
         return
-    own = workload.parameters.keys() - workload_kind(wanted).parameters.keys()
-    names = ", ".join(f"`{name}`" for name in sorted(own)[:4])
     raise ConfigError(
         f"{file.path or space.name}: `{workload.name}` is a {workload.title}, but the parameters "
         f"are those of a {workload_kind(wanted).title}"
-        + (f"; name at least one of {names}" if names else "")
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from dse.search import (
     run,
 )
 from dse.search._proposals import Proposal
+from dse.search.space import ModelReference, load_space
 from dse.workload import predict_job
 from dse.workload.transformer import TransformerWorkload
 
@@ -191,7 +193,7 @@ def test_the_page_speaks_of_stages(study):
         ("throughput_tokens_per_s", "speedup", "a transformer has no metric `speedup`"),
         ("search: {", "search: {planners: [size_greedy], ", "a transformer has no sharding plan"),
         ("recompute: [none,", "recompute: [all,", "expected"),
-        ("gpt_22b", "dlrm_dcnv2", "is a recommendation model, but the parameters"),
+        ("gpt_22b", "dlrm_dcnv2", "`tensor` is for spaces of a transformer, not of a recommend"),
     ],
 )
 def test_mistakes_in_a_space(space, old, new, words):
@@ -199,6 +201,28 @@ def test_mistakes_in_a_space(space, old, new, words):
     with pytest.raises(ConfigError) as caught:
         read_inputs(space)
     assert words in str(caught.value)
+
+
+def test_a_parameter_of_another_kind_is_named_and_not_the_program(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "schema_version: 1\n"
+        "name: mixed\n"
+        "workload: {model: dlrm_tiny}\n"
+        "parameters:\n"
+        "  {platform: cpu, world_size: 1, global_batch_size: 64, program: torchrec, tensor: 2}\n"
+        "objectives: [{metric: throughput_samples_per_s, direction: maximize}]\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_space(path)
+    (problem,) = caught.value.diagnostics
+    assert (problem.field, problem.line, problem.column) == ("parameters.tensor", 5, 84)
+
+
+def test_a_space_made_by_hand_may_not_mix_kinds(space):
+    mixed = replace(load_space(space), workload=ModelReference("dlrm_tiny", "transformer"))
+    with pytest.raises(ConfigError, match="the parameters are those of a transformer"):
+        read_inputs(mixed)
 
 
 def test_the_model_decides_where_parameters_are_those_of_several_kinds(space):

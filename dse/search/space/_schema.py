@@ -357,21 +357,17 @@ def _misplaced(name: str, kind: str, home: str) -> str:
 def _kind_of(workload: object, given: dict[str, object], folder: str = "") -> str:
     """Returns the kind of workload whose parameters are given.
 
-    The keys decide which kind of model is meant: the kind that knows most of them brings the
-    fewest complaints. Where several know as many, the model decides if it can be read.
+    The model decides. Where it cannot be read the keys do: the kind that knows most of them brings
+    the fewest complaints.
     """
-    kinds = list(workload_kinds())
     if isinstance(workload, TraceWorkloadBlock):
         return _TRACE
+    kinds = list(workload_kinds())
     if isinstance(workload, ModelWorkloadBlock):
-        kinds.remove(_TRACE)
-    counts = {kind: len(given.keys() & _keys(kind)) for kind in kinds}
-    best = [kind for kind in kinds if counts[kind] == max(counts.values())]
-    if len(best) > 1 and isinstance(workload, ModelWorkloadBlock):
         with suppress(DseError):
-            own = load_workload(from_folder(workload.model, folder)).kind
-            return own if own in best else best[0]
-    return best[0]
+            return load_workload(from_folder(workload.model, folder)).kind
+        kinds.remove(_TRACE)
+    return max(kinds, key=lambda kind: len(given.keys() & _keys(kind)))
 
 
 def _keys(kind: str) -> frozenset[str]:
