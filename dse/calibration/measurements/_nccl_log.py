@@ -46,10 +46,15 @@ _MOST_LABELS = 8
 
 
 def is_nccl_log(content: bytes) -> bool:
-    """Returns whether a file holds a table of nccl-tests."""
-    lines = content.split(b"\n") if b"count" in content else []
+    """Returns whether a file holds a table of nccl-tests, or a run's beginning and no table."""
+    lines = content.split(b"\n")
     texts = (line.decode("latin-1") for line in lines if b"count" in line)
-    return any(_HEADER.match(text) or _LABELLED_HEADER.match(text) for text in texts)
+    if any(_HEADER.match(text) or _LABELLED_HEADER.match(text) for text in texts):
+        return True
+    if not any(_RUN.match(line.decode("latin-1")) for line in lines if b"nThread" in line):
+        return False
+    # Tables may have comments that were taken over from a log.
+    return not any(re.search(rb"[,;\t|]", line) for line in lines if not line.startswith(b"#"))
 
 
 @dataclass
@@ -110,8 +115,8 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
         no run names them, and hold None where only some do.
 
     Raises:
-        ConfigError: The log holds launch times of the CPU, lacks the wanted columns, or nccl-tests
-            itself found wrong results or failed before the first.
+        ConfigError: The log holds launch times of the CPU, lacks the wanted columns or any result,
+            or nccl-tests itself found wrong results or failed before the first.
     """
     rows = _Rows()
     run = _Run()
@@ -241,6 +246,10 @@ def _table(rows: _Rows, file: str, in_place: bool) -> Table:
     if rows.failed and not rows.lines:
         message = "nccl-tests failed before its first result"
         raise ConfigError(diagnostics=(origin.diagnostic(rows.failed[0], "", message),))
+    if not rows.lines:
+        _, *left_out = _notes(rows, file, in_place)
+        found = "; ".join(["this log of nccl-tests has no results", *left_out])
+        raise ConfigError(f"{file}: {found}; run the test to its end, with sizes above 0")
     columns = {
         name: objects(values)
         for name, values in rows.values.items()

@@ -172,7 +172,25 @@ def test_an_unknown_program_gets_a_hint(tmp_path):
 
 def test_a_log_without_rows_is_refused(tmp_path):
     path = write(tmp_path, "log.txt", "\n".join(RUN.splitlines()[:4]))
-    assert "no measurements" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
+    assert "no results" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
+
+
+@pytest.mark.parametrize("last", ["# Using devices", "NCCL version 2.27.3+cuda12.9"])
+def test_a_log_that_ends_in_its_header_is_one_of_nccl_tests(tmp_path, last):
+    path = write(tmp_path, "log.txt", f"# nThread 1 nGpus 1 minBytes 8 maxBytes 64\n#\n{last}\n")
+    assert "this log of nccl-tests has no results" in refusal(ConfigError, lambda: read(path))
+
+
+def test_a_table_may_keep_the_comment_of_a_log(tmp_path):
+    text = "# nThread 1 nGpus 1\nop,ranks,size_bytes,time_us\nall_reduce,2,1024,10\n"
+    path = write(tmp_path, "table.csv", text)
+    assert read(path, time_unit="us").time_s == pytest.approx([1e-5])
+
+
+def test_what_was_left_out_is_said_where_nothing_is_left(tmp_path):
+    header, row = RUN.splitlines()[3], "           0             0     float"
+    path = write(tmp_path, "log.txt", f"# nThread 1\n{header}\n{row}     sum 0 0 0 0 0 0 0 0 0\n")
+    assert "1 rows of size 0" in refusal(ConfigError, lambda: read(path, op="all_reduce"))
 
 
 def test_a_log_holds_no_matrix_multiplications():
