@@ -201,6 +201,8 @@ def check_repeats(
     time_s: NDArray[np.float64],
     tolerance: float,
     used: Sequence[str],
+    *,
+    option: str = "",
 ) -> list[str]:
     """Refuses measurements of the same thing that disagree; returns notes on those that agree.
 
@@ -211,6 +213,7 @@ def check_repeats(
         tolerance: How much longer than the shortest the longest of the same rows may take, as a
             fraction.
         used: The file's columns that are read; others may distinguish the rows.
+        option: Option that sets the tolerance; empty if none does.
 
     Raises:
         CalibrationError: Times of the same rows differ by more.
@@ -239,6 +242,7 @@ def check_repeats(
         f"{time_s[high]:.4g} s at {table.origin.place(int(table.rows[high]))}, "
         f"{apart[worst]:.0%} more where {tolerance:.0%} are allowed; "
         + _advice(table, low, high, used)
+        + (f", or allow more with {option}" if option else "")
     )
 
 
@@ -252,14 +256,23 @@ def _groups(keys: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def _advice(table: Table, low: int, high: int, used: Sequence[str]) -> str:
-    different = [
-        name
+    different = {
+        name: len(set(map(str, values.tolist())))
         for name, values in table.columns.items()
-        if name not in used and str(values[low]) != str(values[high])
-    ]
+        if name not in used and str(values[low]) != str(values[high]) and _is_setting(values)
+    }
     if different:
-        name = different[0]
+        name = min(different, key=different.__getitem__)
         return (
             f"they differ in `{name}`: choose one with --where {name}={table.columns[name][low]}"
         )
     return "measure again, or keep one of them"
+
+
+def _is_setting(values: NDArray[Any]) -> bool:
+    """Returns whether a column may tell how rows were measured, not what was.
+
+    Measured figures, such as a bandwidth, are other numbers in most rows.
+    """
+    numbers, _, unreadable = _parsed(values)
+    return bool(unreadable.any()) or 2 * len(np.unique(numbers)) <= len(numbers)

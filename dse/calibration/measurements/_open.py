@@ -67,6 +67,7 @@ class Opened:
         *notes: str,
         minimum_points: int,
         tolerance: float,
+        option: str = "",
     ) -> dict[str, Any]:
         """Returns what all samples have; reports all that is wrong with the file.
 
@@ -76,6 +77,7 @@ class Opened:
             minimum_points: Fewest rows.
             tolerance: How much longer, as a fraction, the longest of several times of the same
                 may be than the shortest.
+            option: Option that sets the tolerance; empty if none does.
 
         Raises:
             ConfigError: Values are impossible.
@@ -85,7 +87,7 @@ class Opened:
         self.checker.finish()
         check_count(self.table, minimum_points)
         used = tuple(self.columns.of.values())
-        repeats = check_repeats(self.table, keys, time_s, tolerance, used)
+        repeats = check_repeats(self.table, keys, time_s, tolerance, used, option=option)
         return {
             "time_s": time_s,
             "source_rows": self.table.rows,

@@ -118,7 +118,13 @@ def read_collective(
         "nccl": nccl,
     }
     same = {**keys, "nodes": nodes} if nodes.any() else keys
-    common = opened.common(same, *unit_notes, minimum_points=minimum_points, tolerance=tolerance)
+    common = opened.common(
+        same,
+        *unit_notes,
+        minimum_points=minimum_points,
+        tolerance=tolerance,
+        option="--tolerance",
+    )
     return CollectiveSamples(**keys, nodes=nodes, **common)
 
 

@@ -150,6 +150,17 @@ def test_repeats_that_disagree(read):
     message = refusal(CalibrationError, lambda: read(ELEMENTS, *rows))
     assert "(op=all_reduce, ranks=2, size_bytes=1024, dtype=fp16)" in message
     assert "60% more where 50% are allowed" in message
+    assert "--tolerance" in message
+
+
+def test_a_measured_figure_does_not_choose_among_repeats(read):
+    header = f"{BYTES},busbw,host"
+    rows = [f"all_reduce,2,{2**power},{time},{2**power / time / 1e3:.3f},{host}"
+            for power in range(9, 13) for time, host in ((5, "a"), (8, "b"))]  # fmt: skip
+    message = refusal(CalibrationError, lambda: read(header, *rows))
+    assert "--where host=a" in message
+    alone = [row.rpartition(",")[0] for row in rows]
+    assert "--where" not in refusal(CalibrationError, lambda: read(header[:-5], *alone))
 
 
 def test_too_few_points(read):
