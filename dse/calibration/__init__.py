@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dse.calibration._attention import fit_attention
-from dse.calibration._collectives import check_one_domain, fit_collectives, held_out_sizes
+from dse.calibration._collectives import (
+    check_one_domain,
+    fit_collectives,
+    held_out_sizes,
+    notes_on_integers,
+)
 from dse.calibration._embedding import fit_embedding
 from dse.calibration._experts import fit_exchange, fit_experts
 from dse.calibration._gemm import GemmSplit, fit_gemm, split_gemm
@@ -26,6 +31,7 @@ __all__ = [
     "fit_machine",
     "fit_network",
     "held_out_sizes",
+    "notes_on_integers",
     "split_gemm",
     "write_machine",
 ]

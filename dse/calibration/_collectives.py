@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 #: ten times slower than its data sheet, not a hundred times.
 _FAR_OFF = 100.0
 
+#: Where a link would take so many times as long for the largest sizes of a curve as for the
+#: smallest, bytes take time; from a rise of so little, or a fall of so much, they cannot have.
+_RISE_OF_LINK = 10.0
+_LEAST_RISE = 1.25
+_MOST_FALL = 0.8
+
 #: Fewest different sizes of one curve: half of them are held out to check it.
 _MIN_SIZES = 8
 
@@ -100,16 +106,18 @@ def fit_collectives(
             NCCL changes its protocol on it.
 
     Raises:
-        CalibrationError: Times that cannot be seconds on that link, or too few sizes of some
-            operation.
+        CalibrationError: Times that cannot be seconds on that link, that do not grow with the
+            size, or too few sizes of some operation.
     """
     if link is not None:
         # Half a link's time is fast, not impossible: switches reduce, and data sheets round.
-        check_units(samples, _times_of_link(link, samples), fast_share=1.0, most_ratio=_FAR_OFF)
+        expected_s = _times_of_link(link, samples)
+        check_units(samples, expected_s, fast_share=1.0, most_ratio=_FAR_OFF)
+    unused = _unused_integers(samples)
     fitted = []
     for op, ranks, nccl in sorted(set(_keys(samples)), key=_order):
         rows = (samples.op == op) & (samples.ranks == ranks) & (samples.nccl == nccl)
-        rows &= _floats_of_reductions(op, samples.dtype, rows)
+        rows &= ~unused
         chosen = samples.select(rows)
         unseen = held_out_sizes(chosen.size_bytes) if held_out is None else held_out[rows]
         different = len(np.unique(chosen.size_bytes))
@@ -119,6 +127,8 @@ def fit_collectives(
                 f"a curve; measure at least {_MIN_SIZES}, for example from 1 KiB to 512 MiB by "
                 "factors of 2"
             )
+        if link is not None:
+            _check_growth(chosen, expected_s[rows])
         sizes = chosen.size_bytes.astype(np.float64)
         protocols = None if link is None else nccl_protocols(link, CollectiveOp(op), ranks)
         checked = fit_size_curve(sizes[~unseen], chosen.time_s[~unseen], protocols)
@@ -153,12 +163,55 @@ def _order(key: tuple[str, int, str]) -> tuple[str, int, tuple[int, ...]]:
     return op, ranks, tuple(-part for part in version_parts(nccl)) or (0,)
 
 
-def _floats_of_reductions(
-    op: str, dtype: NDArray[np.str_], rows: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Marks the rows that count: for reductions those of floats, where there are any."""
-    integers = np.char.startswith(dtype, "int") | np.char.startswith(dtype, "uint")
-    reduces = op in (CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE_SCATTER)
-    if not reduces or not (rows & ~integers).any():
-        return np.ones_like(rows)
-    return np.asarray(~integers)
+def _check_growth(curve: CollectiveSamples, expected_s: NDArray[np.float64]) -> None:
+    """Refuses times of one operation that fall with the size, or stay where bytes take time.
+
+    Args:
+        curve: Its measurements on one number of ranks.
+        expected_s: Times of the link; shape `(points,)`.
+
+    Raises:
+        CalibrationError: The median time of the largest quarter of sizes is not above that of the
+            smallest.
+    """
+    few, many = np.quantile(np.unique(curve.size_bytes), (0.25, 0.75))
+    small, large = curve.size_bytes <= few, curve.size_bytes >= many
+    rise, of_link = (
+        float(np.median(time_s[large]) / np.median(time_s[small]))
+        for time_s in (curve.time_s, expected_s)
+    )
+    if rise >= _LEAST_RISE or (of_link < _RISE_OF_LINK and rise > _MOST_FALL):
+        return
+    first, last = int(np.argmin(curve.size_bytes)), int(np.argmax(curve.size_bytes))
+    here, there = (curve.origin.place(int(curve.source_rows[at])) for at in (first, last))
+    raise CalibrationError(
+        f"{here}: times of {curve.op[0]} on {curve.ranks[0]} ranks do not grow with the size: "
+        f"{curve.time_s[first]:.3g} s for {curve.size_bytes[first]} bytes here, "
+        f"{curve.time_s[last]:.3g} s for {curve.size_bytes[last]} bytes at {there}; the largest "
+        f"quarter of sizes takes {rise:.3g} times as long as the smallest, by the link's data "
+        f"{of_link:.3g} times; check the columns, and name others with --column size=NAME and "
+        "--column time=NAME"
+    )
+
+
+def notes_on_integers(samples: CollectiveSamples) -> tuple[str, ...]:
+    """Returns what :func:`fit_collectives` leaves out of a table, as a sentence if anything."""
+    unused = _unused_integers(samples)
+    if not unused.any():
+        return ()
+    types = ", ".join(np.unique(samples.dtype[unused]).tolist())
+    first = samples.origin.place(int(samples.source_rows[int(np.argmax(unused))]))
+    return (
+        f"{int(unused.sum())} of {len(samples)} rows left out, first {first}: reductions of "
+        f"{types}, which switches do not add; training reduces floating-point values, and those "
+        "were measured too",
+    )
+
+
+def _unused_integers(samples: CollectiveSamples) -> NDArray[np.bool_]:
+    """Marks reductions of integers where those of floating-point values were measured, too."""
+    integers = np.char.startswith(samples.dtype, "int") | np.char.startswith(samples.dtype, "uint")
+    reduces = np.isin(samples.op, (CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE_SCATTER))
+    keys = _keys(samples)
+    floats = {key for key, integer in zip(keys, integers.tolist(), strict=True) if not integer}
+    return np.asarray(integers & reduces & np.array([key in floats for key in keys]))

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dse.calibration import FitOrigin, fit_collectives, held_out_sizes
+from dse.calibration import FitOrigin, fit_collectives, held_out_sizes, notes_on_integers
 from dse.calibration.measurements import CollectiveSamples
 from dse.errors import CalibrationError
+from dse.machine.platforms import load_platform
 
 ORIGIN = FitOrigin("made_up", "made-up device", "a law")
 
@@ -65,14 +66,46 @@ def test_integers_do_not_speak_for_reductions_of_floats(op, share):
     )
     (fitted,) = fit_collectives(given, ORIGIN)
     assert float(fitted.curve.at(2**20)) == pytest.approx(share * given.time_s[10], rel=0.01)
+    assert [note[:22] for note in notes_on_integers(given)] == ["16 of 32 rows left out"][
+        : op == "all_reduce"
+    ]
 
 
 def test_integers_speak_where_nothing_else_was_measured():
     given = samples(16, ranks=(2,))
-    (fitted,) = fit_collectives(replace(given, dtype=np.full(16, "int8")), ORIGIN)
+    given = replace(given, dtype=np.full(16, "int8"))
+    assert notes_on_integers(given) == ()
+    (fitted,) = fit_collectives(given, ORIGIN)
     assert float(fitted.curve.at(2**20)) == pytest.approx(given.time_s[10], rel=0.01)
 
 
 def test_too_few_sizes_are_refused():
     with pytest.raises(CalibrationError, match=r"all_reduce on 2 ranks: 7 different sizes"):
         fit_collectives(samples(7), ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("time_s", "refused"),
+    [
+        (lambda size: 5e-5 + size / 5e10, False),
+        (lambda size: np.full(len(size), 5e-5), True),
+        (lambda size: 2e-3 - size / 2e11, True),
+        (lambda size: 1e-3 / np.sqrt(size), True),
+    ],
+)
+def test_times_that_do_not_grow_with_the_size_are_refused(time_s, refused):
+    given = samples(18, ranks=(8,))
+    given = replace(given, time_s=time_s(given.size_bytes))
+    link = load_platform("h100_sxm").cluster(8).link
+    if not refused:
+        assert len(fit_collectives(given, ORIGIN, link=link)) == 1
+        return
+    with pytest.raises(CalibrationError, match=r"row 1.*row 18"):
+        fit_collectives(given, ORIGIN, link=link)
+
+
+def test_short_messages_may_all_take_the_latency():
+    given = samples(8, ranks=(8,))
+    given = replace(given, size_bytes=given.size_bytes // 128, time_s=np.full(8, 2e-5))
+    link = load_platform("h100_sxm").cluster(8).link
+    assert len(fit_collectives(given, ORIGIN, link=link)) == 1

@@ -57,6 +57,9 @@ USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
     "alpha": ("alpha", "zipf_alpha", "zipf_exponent", "zipf"),
 }
 
+#: Columns that say on which device a row was measured, in snake case.
+DEVICE_COLUMNS = ("device", "device_name", "gpu", "gpu_name", "system")
+
 _SIZE_IN_BYTES = (
     "size_bytes",
     "bytes",
@@ -115,6 +118,8 @@ class ColumnOptions:
         nccl: Version of the communication library of all rows, for a file that does not name it.
         filters: Column (the file's name or ours) to the value that rows must have to be kept.
         in_place: Take the in-place times of an nccl-tests log instead of the out-of-place ones.
+        device: Name of the device that was measured; rows that name another one are refused.
+            Empty takes all rows.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +132,7 @@ class ColumnOptions:
     nccl: str | None = None
     filters: Mapping[str, str | int | float] = field(default_factory=dict)
     in_place: bool = False
+    device: str = ""
 
     def __post_init__(self) -> None:
         _expect("--time-unit", self.time_unit, tuple(TIME_UNITS))

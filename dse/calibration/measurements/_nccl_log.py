@@ -34,6 +34,7 @@ _LIBRARY = re.compile(r"nccl-library=(\d+)(\d\d)(\d\d)\b")
 _VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)(?:\.(\d+))?")
 _RANK = re.compile(
     r"^#\s+Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+(?:\s+on\s+(\S+)\s+device)?"
+    r"(?:\s+\d+\s+\[\S+\]\s+(\S.*))?"
 )
 _FAILED = re.compile(r"\bTest (?:\w+ )?failure \S+:\d+")
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
@@ -64,6 +65,8 @@ class _Run:
     groups: dict[int, dict[int, str]] = field(default_factory=dict)
     cut_short: bool = False
     nccl: str | None = None
+    #: Name of the first rank's device.
+    device: str | None = None
     header: list[str] = field(default_factory=list)
 
     def ranks(self) -> int | None:
@@ -90,7 +93,10 @@ class _Rows:
     values: dict[str, list[Any]] = field(
         default_factory=lambda: {
             name: []
-            for name in ("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "nccl", "time_us")
+            for name in (
+                *("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "nccl", "device"),
+                "time_us",
+            )
         }
     )
     lines: list[int] = field(default_factory=list)
@@ -111,8 +117,8 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
 
     Returns:
         A table with the columns `op`, `ranks`, `nodes`, `size_bytes`, `dtype`, `redop` and
-        `time_us`, and `nccl` where the log states the version. The first three are missing where
-        no run names them, and hold None where only some do.
+        `time_us`, and `nccl` and `device` where the log states them. The first
+        three are missing where no run names them, and hold None where only some do.
 
     Raises:
         ConfigError: The log holds launch times of the CPU, lacks the wanted columns or any result,
@@ -138,6 +144,7 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
                 named = mention[0]
         elif (rank := _RANK.match(line)) is not None:
             run.groups.setdefault(int(rank[2] or 0), {})[int(rank[1])] = rank[3] or ""
+            run.device = run.device or rank[4]
             run.cut_short |= line.rstrip().endswith("...")
         elif _HEADER.match(line):
             run.header = _header(line, file, number, in_place)
@@ -213,7 +220,10 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
     if _is_wrong(run.header, cells, time_at):
         rows.wrong.append(number)
     reduction = cells[3] if run.header[3] == "redop" else None
-    row = (run.op, run.ranks(), run.nodes(), size, data_type, reduction, run.nccl, time_us)
+    row = (
+        *(run.op, run.ranks(), run.nodes(), size, data_type, reduction, run.nccl, run.device),
+        time_us,
+    )
     for column, value in zip(rows.values.values(), row, strict=True):
         column.append(value)
     rows.lines.append(number)

@@ -11,11 +11,17 @@ from dse._reading import MAX_TABLE_BYTES, read_bytes
 from dse._suggest import hint
 from dse._tables import Table, parse_table, snake_case, table_text
 from dse.calibration.measurements._checks import Checker, check_count, check_repeats
-from dse.calibration.measurements._columns import Columns, find_columns, time_unit
+from dse.calibration.measurements._columns import (
+    DEVICE_COLUMNS,
+    Columns,
+    find_columns,
+    time_unit,
+)
 from dse.calibration.measurements._dispatch import all_to_alls, is_dispatch_table
 from dse.calibration.measurements._names import TIME_UNITS
 from dse.calibration.measurements._nccl_log import is_nccl_log, parse_nccl_log
 from dse.errors import ConfigError
+from dse.machine.platforms import may_be_same_device, nearest_platform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +36,12 @@ if TYPE_CHECKING:
 
 #: Values of a column that a message lists.
 _MAX_VALUES_SHOWN = 12
+
+#: Names of devices that are looked up, of a file that may have another one in each row.
+_MAX_DEVICES = 50
+
+#: Cells of a column of devices that name none.
+_NO_DEVICE = ("", "None", "nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +185,41 @@ def open_measurements(
     columns = find_columns(table, required, optional, options)
     unit, notes = time_unit(table, columns, options)
     table = _filtered(table, columns, options.filters, vocabularies)
-    return Opened(table, columns, options, Checker(table), unit, (*table.notes, *notes))
+    checker = Checker(table)
+    notes += _check_device(table, checker, options.device)
+    return Opened(table, columns, options, checker, unit, (*table.notes, *notes))
+
+
+def _check_device(table: Table, checker: Checker, measured: str) -> list[str]:
+    """Refuses rows that name another known device; returns notes on names that are not known.
+
+    Args:
+        table: The selected rows.
+        checker: Collects what is wrong with the values.
+        measured: Name of the device that was measured; empty if any.
+    """
+    notes: list[str] = []
+    known = nearest_platform(measured) is not None
+    for column in table.named(DEVICE_COLUMNS) if measured else ():
+        texts = [str(value).strip() for value in table.columns[column].tolist()]
+        named = [name for name in dict.fromkeys(texts) if name not in _NO_DEVICE]
+        same = [name for name in named if may_be_same_device(name, measured)]
+        found = {name: nearest_platform(name) for name in named[:_MAX_DEVICES] if name not in same}
+        others = {name: platform.name for name, platform in found.items() if platform and known}
+        if others:
+            advice = (
+                f"choose rows with --where {column}={same[0]}"
+                if same
+                else f"fit them with --platform {next(iter(others.values()))}"
+            )
+            rows = np.array([text in others for text in texts], dtype=np.bool_)
+            checker.refuse(column, rows, "of another device", f"{measured} is expected; {advice}")
+            return []
+        # Systems have names of their own.
+        if found and column != "system":
+            shown = ", ".join(f"`{name}`" for name in list(found)[:_MAX_VALUES_SHOWN])
+            notes.append(f"`{column}` names {shown}; all rows taken as times of {measured}")
+    return notes
 
 
 def _read_table(path: str | Path, *, in_place: bool) -> Table:

@@ -202,6 +202,8 @@ def fit_command(
         if len(text) > _LONGEST_NAME:
             raise ConfigError(f"{name}: {len(text)} characters; at most {_LONGEST_NAME} are kept")
     _check_out(out, force=force)
+    # Two ranks on one node: any platform has them, and all of its links and networks.
+    cluster = load_platform(platform).cluster(2, link=link or "", network=network or "")
     options = ColumnOptions(
         columns=pairs("--column", column),
         time_unit=time_unit,
@@ -213,9 +215,8 @@ def fit_command(
         filters=pairs("--where", where),
         in_place=in_place,
         nccl=nccl,
+        device=cluster.device.name,
     )
-    # Two ranks on one node: any platform has them, and all of its links and networks.
-    cluster = load_platform(platform).cluster(2, link=link or "", network=network or "")
     names = ", ".join(path.name for path in data)
     default = f"measurements in {names}"[:_LONGEST_NAME]
     origin = FitOrigin(out.stem, cluster.device.name, source or default, as_of, implementation)
@@ -331,7 +332,8 @@ def _fit(
         calibration.check_one_domain(collectives, cluster)
         curves = calibration.fit_collectives(collectives, origin, link=cluster.link)
         bare = replace(cluster.link, name="", calibrations=(), nccl=NEWEST)
-        return CalibrationFile(collectives=curves, link=bare), collectives.notes
+        notes = (*collectives.notes, *calibration.notes_on_integers(collectives))
+        return CalibrationFile(collectives=curves, link=bare), notes
     if kind == "gemm":
         products = measurements.read_gemm(file, options)
         kernels, notes = calibration.fit_gemm(device, products, origin), products.notes

@@ -153,6 +153,30 @@ def test_repeats_that_disagree(read):
     assert "--tolerance" in message
 
 
+A100, H100 = "NVIDIA A100 SXM4 80 GB", "NVIDIA H100 80GB HBM3"
+
+
+def test_rows_of_another_device_are_refused(read):
+    rows = [f"all_reduce,2,{512 * size},5,{H100}" for size in (1, 2)]
+    with pytest.raises(ConfigError) as caught:
+        read(f"{BYTES},device", *rows, device=A100)
+    (problem,) = caught.value.diagnostics
+    assert (problem.line, problem.field) == (2, "device")
+    assert "--platform h100_sxm" in problem.message
+    assert len(read(f"{BYTES},device", *rows, device="NVIDIA H100 SXM5 80 GB")) == 2
+    rows[1] = rows[1].replace(H100, "NVIDIA A100-SXM4-80GB")
+    message = refusal(ConfigError, lambda: read(f"{BYTES},gpu", *rows, device=A100))
+    assert "--where gpu=NVIDIA A100-SXM4-80GB" in message
+
+
+@pytest.mark.parametrize(("name", "notes"), [("cuda", 1), ("", 0), (A100, 0)])
+def test_names_of_no_known_device_are_noted(read, name, notes):
+    samples = read(f"{BYTES},device", f"all_reduce,2,512,5,{name}", device=A100)
+    assert len(samples.notes) == notes
+    own = read(f"{BYTES},device", f"all_reduce,2,512,5,{name}", device="A chip of our own")
+    assert len(own.notes) == int(name != "")
+
+
 def test_a_measured_figure_does_not_choose_among_repeats(read):
     header = f"{BYTES},busbw,host"
     rows = [f"all_reduce,2,{2**power},{time},{2**power / time / 1e3:.3f},{host}"

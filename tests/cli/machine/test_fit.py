@@ -107,6 +107,18 @@ def test_an_nccl_tests_log_becomes_a_curve(tmp_path, nccl_log):
     assert (curve.provenance.source, curve.provenance.as_of) == ("a log", "2026-01-02")
 
 
+def test_a_log_of_another_device_is_refused(tmp_path, nccl_log):
+    (tmp_path / "all_reduce.log").write_text(nccl_log)
+    out = tmp_path / "mine.json"
+    done = dse(
+        *("fit", "collective", tmp_path / "all_reduce.log", "--platform", "a100_sxm_80"),
+        *("--op", "all_reduce", "--out", out),
+    )
+    assert done.returncode == 2
+    assert "--platform h100" in done.stderr
+    assert not out.exists()
+
+
 def test_the_version_of_a_log_is_named(tmp_path, nccl_log):
     (tmp_path / "all_reduce.log").write_text(nccl_log)
     out = tmp_path / "mine.json"
