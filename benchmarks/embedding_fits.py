@@ -82,23 +82,17 @@ def left_out(table: pd.DataFrame) -> Iterator[LeftOut]:
 
 
 def compare_embedding(path: Path, *, as_json: bool) -> None:
-    """Prints errors of embedding kernels by source, placement and phase, or the same as JSON.
+    """Prints errors of embedding kernels, or the same as JSON.
 
-    As text, fitted and held-out rows follow, and errors of fits that did not see some rows.
+    Fitted and held-out rows are told apart, then source, placement and phase. As text, errors of
+    fits that did not see some rows follow.
 
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    rows = embedding_rows(path)
-    print_errors(rows, as_json=as_json)
+    print_errors(embedding_rows(path), as_json=as_json)
     if as_json:
         return
-    for name in ("fitted", "fitted, measured again", "held out"):
-        known = [row for row in rows if row.group.startswith(f"{name}:") and not row.problem]
-        if known:
-            errors = np.array([abs(row.predicted_s / row.measured_s - 1.0) for row in known])
-            inside = np.mean([row.low_s <= row.measured_s <= row.high_s for row in known])
-            print(f"{name}: {_figures(errors)}, inside 90 % {100 * inside:.0f}%")
     for one in left_out(embedding_table(path)):
         print(f"refitted {one.what}: {_figures(one.errors)}")
 

@@ -122,6 +122,13 @@ class _Case:
     spread: float = math.nan
     problem: str = ""
 
+    @property
+    def kind(self) -> str:
+        """Whether the constants were fitted on it."""
+        if AGAIN in self.source:
+            return "fitted, measured again"
+        return "fitted" if FITTED in self.source else "held out"
+
 
 def embedding_rows(path: Path) -> list[PredictedRow]:
     """Returns every row of a table of embedding times with its prediction.
@@ -167,12 +174,13 @@ def _row(case: _Case, level: float) -> PredictedRow:
     return PredictedRow(
         case.number,
         case.platform,
-        case.group,
+        f"{case.kind}: {case.group}",
         case.measured_s,
         predicted_s,
         predicted_s / reach,
         predicted_s * reach,
         case.problem,
+        case.kind,
     )
 
 
@@ -184,9 +192,7 @@ def _case(number: int, row: pd.core.frame.Pandas) -> _Case:
         source += f" {row.tables} x {row.batch}"
     if not names_device:
         source += _LEVEL_FREE
-    kind = "fitted" if FITTED in source else "held out"
-    kind = "fitted, measured again" if AGAIN in source else kind
-    group = f"{kind}: {source.split(':')[0].split('@')[0]} {row.placement} {row.phase}"
+    group = f"{source.split(':')[0].split('@')[0]} {row.placement} {row.phase}"
     platform = _platform_name(row)
     case = _Case(number, platform, source, group, 1e-3 * row.time_ms)
     if not platform:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from table_errors import error_figures
 from tables import read_table
 
 from dse.calibration.measurements import GEMM_PRECISIONS
@@ -73,6 +74,11 @@ class KernelRows:
     measured_s: NDArray[np.float64]
     predicted_s: NDArray[np.float64]
     problem: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.measured_s)
 
     @property
     def errors(self) -> NDArray[np.float64]:
@@ -165,7 +171,7 @@ def _compare(rows: list[KernelRows], *, as_json: bool) -> None:
     print(f"{'platform':<14} {'what':<36} {'points':>8} {'MAPE':>7} {'median':>7}")
     for row in rows:
         if row.problem:
-            print(f"{row.platform:<14} {row.what:<36} {len(row.measured_s):8,} {row.problem}")
+            print(f"{row.platform:<14} {row.what:<36} {0:8} {row.count:,} × {row.problem}")
             continue
         errors = row.errors
         print(
@@ -175,7 +181,10 @@ def _compare(rows: list[KernelRows], *, as_json: bool) -> None:
 
 
 def kernels_document(rows: list[KernelRows]) -> dict[str, object]:
-    """Returns the errors of all rows and of each platform, and what was not predicted."""
+    """Returns the errors of all rows and of each platform, and what was not predicted.
+
+    `points` are the predicted rows, as in every table of `table_errors.py`.
+    """
     platforms = list(dict.fromkeys(row.platform for row in rows))
     return {
         "overall": _figures(rows),
@@ -186,11 +195,12 @@ def kernels_document(rows: list[KernelRows]) -> dict[str, object]:
             }
             for name in platforms
         },
+        "rows": sum(row.count for row in rows),
         "problems": [
             {
                 "platform": row.platform,
                 "what": row.what,
-                "rows": len(row.measured_s),
+                "rows": row.count,
                 "problem": row.problem,
             }
             for row in rows
@@ -200,15 +210,8 @@ def kernels_document(rows: list[KernelRows]) -> dict[str, object]:
 
 
 def _figures(rows: list[KernelRows]) -> dict[str, int | float | None]:
-    errors = np.concatenate([row.errors for row in rows]) if rows else np.empty(0)
-    known = len(errors) > 0
-    return {
-        # All rows; those with a problem have no error.
-        "points": sum(len(row.measured_s) for row in rows),
-        "problems": sum(len(row.measured_s) for row in rows if row.problem),
-        "mape": float(errors.mean()) if known else None,
-        "median_abs_error": float(np.median(errors)) if known else None,
-    }
+    errors = np.concatenate([np.empty(0), *(row.errors for row in rows)])
+    return error_figures(errors, sum(row.count for row in rows) - len(errors))
 
 
 def _table(path: Path, sizes: tuple[str, ...]) -> pd.DataFrame:

@@ -71,12 +71,18 @@ def test_distinct_rows_of_the_generator(embeddings):
     assert law.expected_unique_rows(26_843_545, 104_857) == pytest.approx(43_372, rel=1e-3)
 
 
-def test_groups_tell_fitted_rows_from_others(embeddings, tmp_path):
+def test_groups_tell_fitted_rows_from_others(embeddings, fits, tmp_path, capsys):
     again = row(source=f"{README}@1a89190b")
     other = row(source="NVIDIA/recsys-examples:results.json@1234 (measured)", phase="eval forward")
-    found = embeddings.embedding_rows(table(tmp_path, row(), again, other))
+    path = table(tmp_path, row(), again, other)
+    found = embeddings.embedding_rows(path)
     kinds = [one.group.split(":")[0] for one in found]
     assert kinds == ["fitted", "fitted, measured again", "held out"]
+    assert [one.kind for one in found] == kinds
+    fits.compare_embedding(path, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert [document["by_kind"][kind]["points"] for kind in kinds] == [1, 1, 1]
+    assert document["overall"]["points"] == 3
     assert all(one.low_s < one.predicted_s < one.high_s for one in found)
     assert found[0].predicted_s == found[1].predicted_s == found[2].predicted_s
 
