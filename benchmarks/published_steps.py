@@ -94,7 +94,7 @@ class PublishedStep:
     Attributes:
         case: Name in the file.
         program: Training program in the file.
-        measured_s: Published time; NaN if the run failed.
+        measured_s: Published time; NaN if the run failed, or the file's is none.
         job: What was predicted; None with a problem.
         prediction: Its prediction; None with a problem, and where the run failed.
         problem: Why it was not predicted; empty if it was.
@@ -111,8 +111,13 @@ class PublishedStep:
 
     @property
     def ran(self) -> bool:
-        """Whether it has a time: runs may have failed, most of them out of memory."""
+        """Whether it has a time."""
         return not math.isnan(self.measured_s)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run failed, most of them out of memory."""
+        return not self.ran and _failed(self.row)
 
     @property
     def predicted_s(self) -> float:
@@ -204,11 +209,9 @@ def check_columns(path: Path, found: Iterable[str]) -> None:
 
 def published_step(row: Mapping[str, str]) -> PublishedStep:
     """Returns a row with its prediction, or with the reason why there is none."""
-    measured_s = float(row["s_per_step"]) if row["s_per_step"] else math.nan
-    if not (math.isnan(measured_s) or 0 < measured_s < math.inf):
-        problem = f"the time is {measured_s} s; expected a positive one"
-        return PublishedStep(row["case"], row["program"], math.nan, problem=problem, row=row)
+    measured_s = math.nan
     try:
+        measured_s = _measured_s(row)
         for job in _ways_to_fit(row):
             job.check()
             if not job.cannot_fit():
@@ -218,6 +221,39 @@ def published_step(row: Mapping[str, str]) -> PublishedStep:
     except (DseError, ValueError) as error:
         return PublishedStep(row["case"], row["program"], measured_s, problem=str(error), row=row)
     return PublishedStep(row["case"], row["program"], measured_s, job, prediction, row=row)
+
+
+def _measured_s(row: Mapping[str, str]) -> float:
+    """Returns the published time; NaN of a run that failed.
+
+    Raises:
+        DseError: It is not a positive number, or is missing though the run did not fail.
+    """
+    if _failed(row):
+        return math.nan
+    text = row["s_per_step"]
+    if not text:
+        raise DseError("`s_per_step` is missing, and `status` is ok; expected `failed`, or a time")
+    if not 0 < float(text) < math.inf:
+        raise DseError(f"`s_per_step` is {text}; expected a positive number")
+    return float(text)
+
+
+def _failed(row: Mapping[str, str]) -> bool:
+    """Returns whether a row is a run without a time, and says nothing else."""
+    return not row.get("s_per_step") and row.get("status") != "ok"
+
+
+def _whole(row: Mapping[str, str], column: str) -> int:
+    """Returns a number of a row; 1 where it states none.
+
+    Raises:
+        DseError: It is not whole. Tables may write whole numbers as `256.0`.
+    """
+    text = row[column] or "1"
+    if not float(text).is_integer():
+        raise DseError(f"`{column}` is {text}; expected a whole number")
+    return int(float(text))
 
 
 def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
@@ -271,7 +307,7 @@ def published_job(row: Mapping[str, str]) -> TransformerJob:
         known = ", ".join(TRANSFORMER_PROGRAMS)
         raise DseError(f"no program is called `{program}`; choose from {known}")
     parameters: dict[str, ParameterValue] = {
-        name: int(float(row[column] or 1)) for column, name in _PARAMETERS.items()
+        name: _whole(row, column) for column, name in _PARAMETERS.items()
     }
     parameters |= {
         "precision": _PRECISIONS.get(row["precision"], row["precision"]),
@@ -302,8 +338,8 @@ def _model(row: Mapping[str, str]) -> TransformerModel:
         if fused and model.attention is not AttentionKind.FLASH:
             # The same architecture as these programs run it.
             model = replace(model, attention=AttentionKind.FLASH, dropout=False)
-        depth = int(float(row["layers"])) if row["layers"] else model.layers
-        return replace(model, layers=depth, sequence_length=int(float(row["seq"])))
+        depth = _whole(row, "layers") if row["layers"] else model.layers
+        return replace(model, layers=depth, sequence_length=_whole(row, "seq"))
     sizes = {
         name: int(row[name])
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab")

@@ -186,7 +186,7 @@ def step_figures(family: str, sourced: Sequence[SourcedStep]) -> StepFigures:
         family=family,
         files=", ".join(dict.fromkeys(one.file for one in sourced)),
         rows=len(steps),
-        failed=len(steps) - len(ran),
+        failed=sum(step.failed for step in steps),
         refused=sum(bool(step.problem) for step in steps),
         not_predicted=times.not_predicted,
         cases=times.cases,
@@ -199,7 +199,7 @@ def step_figures(family: str, sourced: Sequence[SourcedStep]) -> StepFigures:
         regret=_mean([regret for _, regret in plans]),
         memory=_memory_error(known),
         fits=_mean([step.fits for step in ran]),
-        failed_fits=_mean([step.fits for step in steps if not step.ran]),
+        failed_fits=_mean([step.fits for step in steps if step.failed]),
     )
 
 

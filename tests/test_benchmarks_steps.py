@@ -168,11 +168,25 @@ def test_left_out_groups_are_predicted_with_what_the_others_say(benchmark, sourc
     assert by_tensor.worst.median < 0.05
 
 
-@pytest.mark.parametrize("measured", ["-3", "0", "inf"])
+@pytest.mark.parametrize("measured", ["-3", "0", "inf", "nan", "soon", ""])
 def test_a_time_that_is_none_is_the_problem_of_its_row(figures, tmp_path, measured):
     path = tmp_path / "steps.csv"
     path.write_text(HEAD + row(1, "0.1") + row(1, measured))
-    assert [bool(one.step.problem) for one in figures.read_all([path])] == [False, True]
+    steps = figures.read_all([path])
+    assert [bool(one.step.problem) for one in steps] == [False, True]
+    (family,) = figures.all_figures(steps)
+    assert (family.rows, family.cases, family.failed, family.refused) == (2, 1, 0, 1)
+
+
+@pytest.mark.parametrize("column", ["global_batch", "micro_batch", "layers", "seq"])
+def test_a_number_that_is_not_whole_is_the_problem_of_its_row(benchmark, column):
+    (heading,), cells = csv.reader([HEAD]), next(csv.reader([row(1, "0.1")]))
+    stated = dict(zip(heading, cells, strict=True))
+    published = benchmark("published_steps")
+    assert published.published_step(stated | {"global_batch": "16.0"}).problem == ""
+    step = published.published_step(stated | {"model": "gpt_175b", column: "256.5"})
+    assert "256.5" in step.problem
+    assert step.predicted_s != step.predicted_s
 
 
 @pytest.mark.parametrize("column", ["platform", "dp", "tied"])
