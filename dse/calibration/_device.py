@@ -32,6 +32,26 @@ _RESERVED_SHARE = 0.1
 #: Warps (threads, on a CPU) in flight on one compute unit.
 _RESIDENT = {"cpu": 1, "cuda": 64}
 
+#: What a platform needs, with the operator that measures it.
+_BASIC = {"elementwise": "elementwise", "copies from the host": "memcpy_h2d"}
+
+
+def check_measured(result: SessionResult) -> None:
+    """Refuses a session that ended before the figures that every platform has.
+
+    Raises:
+        CalibrationError: It did; all that is missing is named.
+    """
+    points = fit_points(result.kernels)
+    measured = {point.op for point in points}
+    missing = [name for name, op in _BASIC.items() if op not in measured]
+    if not _gemm_rates(points, "fp32"):
+        missing.insert(0, "GEMM in fp32")
+    if missing:
+        raise CalibrationError(
+            f"the session ended before {', '.join(missing)} were measured; raise --budget"
+        )
+
 
 def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     """Returns the device that one rank has.
@@ -42,9 +62,6 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     Args:
         result: Measurements.
         ranks: Ranks that share a CPU; on GPUs each rank has its own device.
-
-    Raises:
-        CalibrationError: The session ended before any product or stream was measured.
     """
     machine = result.machine
     # Fresh points check the fits; nothing of theirs may enter what the fits are ratios to.
@@ -60,10 +77,6 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         for point in kernels
         if point.op == "elementwise"
     ]
-    if "fp32" not in rates or not streams:
-        raise CalibrationError(
-            "the session ended before GEMM in fp32 and elementwise were measured; raise --budget"
-        )
     floor_s = min(time_s for _, time_s in streams)
     cache_bytes = machine.last_level_cache_bytes or 32 * 2**20
     # A copy within the device reads and writes every byte, like any stream.
@@ -107,19 +120,12 @@ def host_link_spec(result: SessionResult) -> HostLinkSpec:
     """Returns the path from host memory to the device.
 
     The bandwidth is that of the largest copies: on a CPU smaller ones stay in the cache.
-
-    Raises:
-        CalibrationError: No copy was measured.
     """
     copies = sorted(
         (dict(point.sizes)["size_bytes"], point.time_s)
         for point in fit_points(result.kernels)
         if point.op == "memcpy_h2d"
     )
-    if not copies:
-        raise CalibrationError(
-            "the session ended before copies from the host were measured; raise --budget"
-        )
     latency_s = min(time_s for _, time_s in copies)
     beyond = _BEYOND_CACHE * result.machine.last_level_cache_bytes
     large = [copy for copy in copies if copy[0] > beyond] or copies[-1:]

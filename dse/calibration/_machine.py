@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.calibration._collectives import fit_collectives
-from dse.calibration._device import device_spec, host_link_spec, host_spec, link_spec
+from dse.calibration._device import (
+    check_measured,
+    device_spec,
+    host_link_spec,
+    host_spec,
+    link_spec,
+)
 from dse.calibration._embedding import fit_embedding
 from dse.calibration._origin import FitOrigin
 from dse.calibration._smooth import SmoothPoints, fit_smooth
@@ -82,6 +88,7 @@ def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibrat
     Raises:
         CalibrationError: The session ended before the basic figures were measured.
     """
+    check_measured(result)
     device = device_spec(result, ranks)
     host_link = host_link_spec(result)
     link = link_spec(result.collectives, result.machine.device)

@@ -193,7 +193,8 @@ def test_too_few_points_are_left_out_and_listed():
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        ({"kernels": ()}, "GEMM in fp32 and elementwise"),
+        ({"kernels": ()}, "GEMM in fp32, elementwise, copies from the host"),
+        ({"kernels": session().kernels[:1]}, "before elementwise, copies from the host"),
         ({"host": None}, "host overheads were not measured"),
     ],
 )

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dse.cli._options import ForceOption, JsonOption, SeedOption, listed, quantity
-from dse.errors import ConfigError, DseError
+from dse.errors import CalibrationError, ConfigError, DseError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dse._terminal import Console
     from dse.calibration import MachineCalibration
-    from dse.calibration.microbench import MachineInfo, MeasurementPlan, SessionResult
+    from dse.calibration.microbench import MachineInfo, MeasurementPlan, Progress, SessionResult
+    from dse.calibration.microbench.plan import CollectivePoint, KernelPoint
     from dse.machine import Precision
 
 #: Fewer points than this are too few for a prediction, unless they were fitted.
 _FEW_POINTS = 16
+
+#: Operators without which no prediction is good.
+_NEEDED = {"gemm": "GEMM", "memcpy_h2d": "copies from the host"}
+
+#: Share of a budget that operators have beside collectives.
+_KERNEL_SHARE = 2 / 3
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Time that a session takes for a point of each stage.
+
+    Attributes:
+        spent_s: Seconds by stage.
+        points: Points by stage.
+    """
+
+    spent_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    points: Counter[str] = field(default_factory=Counter)
+    _elapsed_s: float = 0.0
+
+    def add(self, at: Progress) -> None:
+        """Takes a point into account."""
+        self.spent_s[at.stage] += at.elapsed_s - self._elapsed_s
+        self.points[at.stage] += 1
+        self._elapsed_s = at.elapsed_s
+
+    def seconds(self, points: int, stage: str) -> float:
+        """Returns the time for points of a stage; NaN if none was measured in this session."""
+        known = self.points[stage]
+        return points * self.spent_s[stage] / known if known else math.nan
 
 
 def calibrate_command(
@@ -121,9 +157,15 @@ def calibrate_command(
         precisions=_precisions(precisions),
         busy_devices=busy_devices,
     )
+    pace = _Pace()
     try:
-        result = _measure(plan, log, budget_s, machine, quiet=as_json)
-        calibration = fit_machine(path.stem, result, count)
+        result = _measure(plan, log, budget_s, machine, pace, quiet=as_json)
+        try:
+            calibration = fit_machine(path.stem, result, count)
+        except CalibrationError as error:
+            if result.host is None:
+                raise
+            raise CalibrationError(f"{error}{_enough(plan, result, pace)}") from error
         write_machine(calibration, path)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(log)) from None
@@ -151,8 +193,7 @@ def calibrate_command(
         for reason in calibration.left_out:
             line(console, f"not fitted: {reason}")
         line(console, f"platform: {path}")
-        collected = bool(plan.collectives or result.collectives)
-        line(console, _next_step(calibration, result, path, with_collectives=collected))
+        line(console, _next_step(calibration, result, path, plan, pace))
 
     emit(document, show, as_json=as_json)
 
@@ -181,25 +222,34 @@ def _kept(log: Path) -> str:
 
 
 def _measure(
-    plan: MeasurementPlan, log: Path, budget_s: float, machine: MachineInfo, *, quiet: bool
+    plan: MeasurementPlan,
+    log: Path,
+    budget_s: float,
+    machine: MachineInfo,
+    pace: _Pace,
+    *,
+    quiet: bool,
 ) -> SessionResult:
     from dse.calibration.microbench import run_session
     from dse.cli._progress import progress
 
     with progress("measuring", quiet=quiet, patience_s=0) as display:
-        return run_session(
-            plan,
-            log,
-            budget_s,
-            lambda at: display(
+
+        def on_progress(at: Progress) -> None:
+            pace.add(at)
+            display(
                 at.elapsed_s, budget_s, stage=f"measuring {at.stage}", remark=f"{at.done} points"
-            ),
-            machine=machine,
-        )
+            )
+
+        return run_session(plan, log, budget_s, on_progress, machine=machine)
 
 
 def _next_step(
-    calibration: MachineCalibration, result: SessionResult, path: Path, *, with_collectives: bool
+    calibration: MachineCalibration,
+    result: SessionResult,
+    path: Path,
+    plan: MeasurementPlan,
+    pace: _Pace,
 ) -> str:
     """Returns a command to try, or what is missing for it.
 
@@ -207,20 +257,17 @@ def _next_step(
     because the formula is better.
     """
     fitted = {kernel.op for kernel in calibration.kernels}
-    measured = [point.op for point in result.kernels]
-    missing = [
-        name
-        for op, name in (("gemm", "GEMM"), ("memcpy_h2d", "copies from the host"))
-        if op not in fitted and measured.count(op) < _FEW_POINTS
-    ]
+    measured = Counter(point.op for point in result.kernels)
+    few = [op for op in plan.operators if op not in fitted and measured[op] < _FEW_POINTS]
+    with_collectives = bool(plan.collectives or result.collectives)
     curves = {(point.op, point.ranks) for point in result.collectives}
-    few = len(result.collectives) < _FEW_POINTS * max(1, len(curves))
-    if with_collectives and not calibration.collectives and few:
-        missing.append("collectives")
-    if missing:
+    short = len(result.collectives) < _FEW_POINTS * max(1, len(curves))
+    without = with_collectives and not calibration.collectives and short
+    if without or not _NEEDED.keys().isdisjoint(few):
+        names = [_NEEDED.get(op, op) for op in few] + ["collectives"] * without
         return (
-            f"  {', '.join(missing)} could not be fitted; raise --budget: the same command "
-            "measures more points, then predictions can be trusted"
+            f"  {', '.join(names)} could not be fitted; raise --budget"
+            f"{_enough(plan, result, pace)}, then predictions can be trusted"
         )
     # Without collectives the link is assumed: only one rank is known.
     world_size = calibration.ranks if with_collectives else 1
@@ -228,6 +275,52 @@ def _next_step(
         f"  try: dse predict dlrm_ddp --platform {path} --world-size {world_size} "
         "--global-batch-size 2048"
     )
+
+
+def _enough(plan: MeasurementPlan, result: SessionResult, pace: _Pace) -> str:
+    """Returns the end of `raise --budget`: to how much, for all that a prediction needs."""
+    kernels = _points_left(
+        ((point, point.op if point.op in _NEEDED else "") for point in plan.kernels), result
+    )
+    exchanged = _points_left(
+        ((point, f"{point.op} on {point.ranks}") for point in plan.collectives), result
+    )
+    kernels_s, exchanged_s = pace.seconds(kernels, "kernels"), 0.0
+    if exchanged:
+        stage = "collectives" if pace.points["collectives"] else "kernels"
+        exchanged_s = pace.seconds(exchanged, stage)
+    if plan.collectives:
+        kernels_s /= _KERNEL_SHARE
+    needed_s = max(kernels_s, exchanged_s / (1 - _KERNEL_SHARE))
+    more = ": the same command measures more points"
+    if math.isnan(needed_s):
+        return f", to its default at least{more}"
+    if not needed_s:
+        return more
+    amount = f"{math.ceil(needed_s / 60)}min" if needed_s > 60 else f"{math.ceil(needed_s)}s"
+    return f" to about {amount}{more}"
+
+
+def _points_left(
+    points: Iterable[tuple[KernelPoint | CollectivePoint, str]], result: SessionResult
+) -> int:
+    """Returns how many further points it takes until each model has enough to be fitted.
+
+    Args:
+        points: Points in the order of measuring, each with its model; empty if it is not needed.
+        result: What is measured.
+    """
+    done: set[object] = {kernel.point for kernel in result.kernels}
+    done |= {collective.point for collective in result.collectives}
+    done |= {skipped.point for skipped in result.skipped}
+    counts: Counter[str] = Counter()
+    left = needed = 0
+    for point, model in points:
+        counts[model] += 1
+        left += point not in done
+        if model and counts[model] <= _FEW_POINTS:
+            needed = left
+    return needed
 
 
 def _precisions(text: str) -> tuple[Precision, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 import yaml
 
-from dse.calibration.microbench import run_session
+from dse.calibration.microbench import Purpose, run_session
+from dse.calibration.microbench.plan import CollectivePoint
 from dse.cli import main
-from dse.cli.machine._calibrate import _next_step
+from dse.cli.machine._calibrate import _next_step, _Pace
 from dse.machine import Precision
 from dse.machine.kernels import gemm_reference_s
 from dse.machine.platforms import load_platform, read_calibrations
@@ -368,7 +370,7 @@ def test_calibrate_replaces_its_own_files_only(tmp_path):
 
 
 def points(op: str, count: int) -> tuple[SimpleNamespace, ...]:
-    return tuple(SimpleNamespace(op=op) for _ in range(count))
+    return tuple(SimpleNamespace(op=op, point=(op, at)) for at in range(count))
 
 
 def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
@@ -378,11 +380,17 @@ def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
         kernels=(SimpleNamespace(op="gemm"), SimpleNamespace(op="memcpy_h2d")),
         collectives=(SimpleNamespace(op="all_reduce"),),
     )
-    result = SimpleNamespace(kernels=(), collectives=())
+    result = SimpleNamespace(kernels=(), collectives=(), skipped=())
+    plan = SimpleNamespace(
+        operators=("gemm", "memcpy_h2d"),
+        kernels=(),
+        collectives=(CollectivePoint("all_reduce", 2, 1024, Purpose.FIT),),
+    )
 
     def step(asked: bool = True, measured=result, **changes) -> str:
         calibration = SimpleNamespace(**(vars(whole) | changes))
-        return _next_step(calibration, measured, out, with_collectives=asked)
+        asked_for = SimpleNamespace(**vars(plan) | {"collectives": plan.collectives[:asked]})
+        return _next_step(calibration, measured, out, asked_for, _Pace())
 
     assert f"dse predict dlrm_ddp --platform {out} --world-size 2 " in step()
     for changes, name in (
@@ -391,11 +399,31 @@ def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
         ({"collectives": ()}, "collectives"),
     ):
         assert f"{name} could not be fitted; raise --budget" in step(**changes)
+    nothing = step(kernels=(), collectives=())
+    assert "GEMM, copies from the host, collectives could not be fitted" in nothing
     # Nobody asked for collectives: one rank can be predicted.
     assert "--world-size 1 " in step(asked=False, collectives=())
     # Enough points, but the formula is better: nothing is missing.
-    enough = SimpleNamespace(kernels=points("memcpy_h2d", 40), collectives=())
+    enough = SimpleNamespace(kernels=points("memcpy_h2d", 40), collectives=(), skipped=())
     assert "dse predict" in step(measured=enough, kernels=whole.kernels[:1])
+
+
+def test_too_short_a_calibration_says_all_that_is_missing_and_what_would_do(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    seconds = iter(range(10**6))
+    lawful = partial(run_session, measurer=LawfulMeasurer(), clock=lambda: next(seconds))
+    monkeypatch.setattr("dse.calibration.microbench.run_session", lawful)
+    command = ("calibrate", "--device", "cpu", "--ranks", 1, "--out", tmp_path / "here.yaml")
+    done = dse(*command, "--budget", "4s")
+    assert done.returncode == 2
+    assert "elementwise, copies from the host" in done.stderr
+    (minutes,) = re.findall(r"--budget to about (\d+)min", done.stderr)
+    done = dse(*command, "--budget", "60s")
+    assert done.returncode == 0
+    assert "GEMM, elementwise, copies from the host, memcpy_d2h" in done.stdout
+    assert "--budget to about" in done.stdout
+    done = dse(*command, "--budget", f"{minutes}min")
+    assert "try: dse predict" in done.stdout
 
 
 def test_collectives_in_a_wrong_unit_are_refused(tmp_path):
