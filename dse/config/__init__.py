@@ -16,6 +16,7 @@ from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
 from dse.config._diagnose import problem_text
 from dse.config._fields import (
     MAX_COUNT,
+    AsOf,
     Bytes,
     BytesPerSecond,
     Count,
@@ -31,6 +32,7 @@ from dse.config._fields import (
     UsdPerHour,
     Watts,
     WholeNumber,
+    is_date,
     known_to,
 )
 from dse.config._json_schema import Examples, json_schema
@@ -69,6 +71,7 @@ __all__ = [
     "MAX_COUNT",
     "MAX_RANKS",
     "SCHEMA_VERSION",
+    "AsOf",
     "Bytes",
     "BytesPerSecond",
     "Count",
@@ -100,6 +103,7 @@ __all__ = [
     "find_document",
     "format_quantity",
     "from_folder",
+    "is_date",
     "json_schema",
     "key_places",
     "known_to",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import (
@@ -56,6 +58,35 @@ def known_to(find: Callable[[str], object]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def is_date(text: str) -> bool:
+    """Returns whether a text is a year, month or day that exists: YYYY, YYYY-MM or YYYY-MM-DD."""
+    if not re.fullmatch("[0-9]{4}(-[0-9]{2}){0,2}", text):
+        return False
+    try:
+        date.fromisoformat((text + "-01-01")[: len("YYYY-MM-DD")])
+    except ValueError:
+        return False
+    return True
+
+
+def _checked_date(text: str) -> str:
+    if text != "unknown" and not is_date(text):
+        raise _error(f"expected YYYY, YYYY-MM, YYYY-MM-DD or unknown, found `{text[:60]}`")
+    return text
+
+
+#: When a figure was read or measured.
+AsOf = Annotated[
+    str,
+    Field(
+        json_schema_extra={
+            "pattern": r"^(\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?|unknown)$"
+        }
+    ),
+    AfterValidator(_checked_date),
+]
 
 
 def _validator(kind: UnitKind) -> BeforeValidator:

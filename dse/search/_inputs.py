@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dse._suggest import hint
 from dse.config import DocumentKind, find_document, key_places, parse_document
 from dse.errors import ConfigError, UnknownNameError
-from dse.machine.platforms import derive_platform, load_platform
+from dse.machine.platforms import derive_platform, list_platforms, load_platform
 from dse.model import find_model
 from dse.search._input_files import (
     derived_platform_files,
@@ -25,7 +26,7 @@ from dse.search.space import ModelReference, PlanSearch, SearchSpace, SpaceDocum
 from dse.workload import find_program, load_workload, workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dse.machine.platforms import Override, Platform
@@ -118,7 +119,7 @@ def _model_inputs(
         try:
             placements = workload.placement_parameters(platforms, choices)
         except ConfigError as error:
-            raise ConfigError(f"{_place_of_plan(file)}: {error}") from error
+            raise ConfigError(f"{_place(file, 'search', 'plan')}: {error}") from error
         space = replace(space, parameters=(*space.parameters, *placements))
     context = WorkloadContext(space, space.search.seed, workload, platforms)
     return StudyInputs(context, workload.name, tuple(files), tuple(facts))
@@ -139,6 +140,7 @@ def read_platforms(
 
     Raises:
         ConfigError: A file is missing or wrong, or what differs from a platform is impossible.
+        UnknownNameError: Nobody of the name of the space's provider rents out any platform.
     """
     derived = {one.name: one for one in space.derived_platforms}
     places = _places_of_mappings(space, file)
@@ -161,7 +163,31 @@ def read_platforms(
             raise type(error)(f"{own.get(('from',), given_in)}: {error}") from error
         platforms[name] = derive_platform(one, base, given_in, own)
         files += derived_platform_files(one, platforms[name], given_in)
+    _check_provider(space, file, platforms)
     return platforms, list(dict.fromkeys(files))
+
+
+def _check_provider(
+    space: SearchSpace, file: InputFile, platforms: Mapping[str, Platform]
+) -> None:
+    """Refuses a provider of whom neither the space's platforms nor the built-in ones have prices.
+
+    One that merely has none for these platforms is a matter of each configuration.
+    """
+    provider = space.price_provider
+    known = _providers(platforms.values())
+    if not provider or provider.casefold() in map(str.casefold, known):
+        return
+    every = sorted({*known, *_providers(map(load_platform, list_platforms()))})
+    if provider.casefold() not in map(str.casefold, every):
+        raise UnknownNameError(
+            f"{_place(file, 'pricing', 'provider')}: pricing.provider: no platform has a price "
+            f"of `{provider}`; {hint(provider, known or every)}"
+        )
+
+
+def _providers(platforms: Iterable[Platform]) -> list[str]:
+    return sorted({offer.provider for platform in platforms for offer in platform.offers})
 
 
 def _places_of_mappings(
@@ -196,8 +222,8 @@ def _check_kind(workload: Workload, space: SearchSpace, file: InputFile) -> None
     )
 
 
-def _place_of_plan(file: InputFile) -> str:
-    """Returns where the space says how plans are found; its name where it came from no file."""
+def _place(file: InputFile, *keys: str) -> str:
+    """Returns where a space has a key; its name where it came from no file."""
     if not file.path:
         return f"space {file.name}"
-    return key_places(file.text, file=file.path).get(("search", "plan"), file.path)
+    return key_places(file.text, file=file.path).get(keys, file.path)

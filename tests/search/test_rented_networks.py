@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dse
+from dse.errors import UnknownNameError
 from dse.machine.platforms import load_platform
 from dse.search import TrialStatus, read_inputs
 from tests.cli.running import answer
@@ -43,11 +44,11 @@ def answers(tmp_path, text, **changes):
         ("pricing: {provider: AWS}\n", "a100_sxm_80", "efa_400g", "2 × AWS p4de.24xlarge"),
         ("pricing: {basis: capacity_block}\n", "h100_sxm", "efa_3200g", "2 × AWS p5.48xlarge"),
         # Without any such price the machines are as they are by default.
-        ("pricing: {provider: Hetzner}\n", "h100_sxm", "infiniband_ndr400", ""),
+        ("pricing: {provider: CoreWeave}\n", "h100_sxm", "infiniband_ndr400", ""),
     ],
 )
 def test_the_default_follows_the_prices(tmp_path, pricing, platform, network, rented):
-    cost = "" if "Hetzner" in pricing else SPACE.replace("search:", COST)
+    cost = "" if "CoreWeave" in pricing else SPACE.replace("search:", COST)
     text = (cost or SPACE) + pricing
     found = answers(tmp_path, text, world_size=16, platform=platform)
     assert (found.prediction.network, found.prediction.rented) == (network, rented)
@@ -60,6 +61,18 @@ def test_the_default_follows_the_prices(tmp_path, pricing, platform, network, re
     assert named.prediction == found.prediction
     one = answers(tmp_path, text, world_size=8, platform=platform)
     assert one.prediction.network == ""
+
+
+@pytest.mark.parametrize(("provider", "near"), [("Azur", "`Azure`"), ("Nope", "AWS, ")])
+def test_a_provider_that_nobody_knows_is_refused(tmp_path, provider, near):
+    path = tmp_path / "space.yaml"
+    path.write_text(f"{SPACE}pricing: {{provider: {provider}}}\n")
+    line = path.read_text().count("\n")
+    with pytest.raises(UnknownNameError) as caught:
+        read_inputs(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:{line}:11: pricing.provider: ")
+    assert near in message
 
 
 def test_every_command_connects_nodes_alike(tmp_path):

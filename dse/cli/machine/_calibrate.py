@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 import math
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -134,13 +135,18 @@ def calibrate_command(
     )
     from dse.cli._output import emit
     from dse.config import UnitKind
-    from dse.machine.platforms import CalibrationFile
+    from dse.machine.platforms import PLAIN_NAME, CalibrationFile
     from dse.report.console import line, plural
     from dse.report.terminal import calibration_rows, print_calibrations
 
     path = out or Path(f"local_{device}.yaml")
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {path}: expected a name that ends in .yaml")
+    if not re.fullmatch(PLAIN_NAME, path.stem):
+        raise ConfigError(
+            f"--out {path}: the platform is called as its file; expected letters, digits, `_`, "
+            f"`-` and `.` before {path.suffix}"
+        )
     budget_s = quantity("--budget", budget, UnitKind.TIME)
     log = path.with_name(f"{path.stem}.points.jsonl")
     if not force:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 import os
 from pathlib import Path
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -251,21 +249,13 @@ def _refuse_others(kind: str, given: Sequence[str]) -> None:
 
 
 def _check_as_of(as_of: str) -> None:
-    if as_of != "unknown" and not _is_date(as_of):
+    from dse.config import is_date
+
+    if as_of != "unknown" and not is_date(as_of):
         raise ConfigError(
             f"--as-of: expected YYYY, YYYY-MM, YYYY-MM-DD or unknown; found `{as_of}`; leave it "
             "out when the date is not known"
         )
-
-
-def _is_date(text: str) -> bool:
-    if not re.fullmatch("[0-9]{4}(-[0-9]{2}){0,2}", text):
-        return False
-    try:
-        date.fromisoformat((text + "-01-01")[: len("YYYY-MM-DD")])
-    except ValueError:
-        return False
-    return True
 
 
 def _check_out(out: Path, *, force: bool) -> None:

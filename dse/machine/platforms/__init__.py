@@ -41,10 +41,11 @@ from dse.machine.platforms._override import (
 )
 from dse.machine.platforms._platform import Platform
 from dse.machine.platforms._provenance import CalibrationSource, PlatformFact
-from dse.machine.platforms._schema import PlatformDocument
+from dse.machine.platforms._schema import PLAIN_NAME, PlatformDocument
 
 __all__ = [
     "FAMILIES",
+    "PLAIN_NAME",
     "CalibrationFile",
     "CalibrationSource",
     "ChangedFigure",

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from dse._suggest import hint
-from dse.config import MAX_RANKS, Document, StrictModel
+from dse.config import MAX_RANKS, AsOf, Document, StrictModel
 from dse.machine import LinkKind, Precision
 from dse.machine.collectives import CollectiveOp
 from dse.machine.fits import NCCL_VERSION, SmoothCurve, TermCurve, TreeCurve, log_size_names
@@ -23,7 +23,7 @@ from dse.machine.kernels import (
     GEMM_FEATURES,
     STREAMING_OPERATORS,
 )
-from dse.machine.platforms._hardware_schema import AsOf, Name
+from dse.machine.platforms._hardware_schema import Name
 
 #: Most knots of a collective: 30 are usual, and a search among so many still takes no time.
 _MAX_KNOTS = 4096

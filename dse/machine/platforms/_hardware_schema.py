@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from dse.config import (
+    AsOf,
     Bytes,
     BytesPerSecond,
     Count,
@@ -27,8 +28,6 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 #: Where a figure comes from.
 Origin = Literal["datasheet", "measured", "fitted", "assumed"]
-
-AsOf = Annotated[str, Field(pattern=r"^(\d{4}(-\d{2}(-\d{2})?)?|unknown)$")]
 
 
 class SourcedBlock(StrictModel):

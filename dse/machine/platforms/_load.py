@@ -63,7 +63,9 @@ def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform)
             "platforms of a search space, in a file for --versus, or in Python; here, name the "
             "other platform and give each difference with --set, such as `--set price=2USD/GPU/h`"
         )
-    return _platform(parse_document(text, PlatformDocument, file=str(path)), str(path), ())
+    context = {"folder": str(path.parent)}
+    document = parse_document(text, PlatformDocument, file=str(path), context=context)
+    return _platform(document, str(path), ())
 
 
 def platform_from_text(

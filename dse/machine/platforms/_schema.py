@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse._suggest import hint
 from dse.config import (
+    AsOf,
     Bytes,
     Count,
     Document,
@@ -31,7 +33,6 @@ from dse.config import (
 )
 from dse.machine import Precision
 from dse.machine.platforms._hardware_schema import (
-    AsOf,
     DeviceBlock,
     HostBlock,
     LinkBlock,
@@ -101,8 +102,11 @@ class OfferBlock(StrictModel):
         return exact_quantity(price * devices, UnitKind.PRICE) if each else value
 
 
+#: A name of a file, or of a platform in its file, that commands and paths take as it is.
+PLAIN_NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
+
 #: A relative path that stays below its folder.
-FILE_BELOW = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+FILE_BELOW = f"^{PLAIN_NAME}(/{PLAIN_NAME})*$"
 
 
 class CalibrationBlock(StrictModel):
@@ -171,6 +175,19 @@ class PlatformDocument(Document):
         list[OfferBlock], Field(validation_alias=AliasChoices("offers", "prices"))
     ] = []
     calibrations: list[CalibrationBlock] = []
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str, info: ValidationInfo) -> str:
+        # Derived platforms are named by what differs, and a study keeps what it was given.
+        own_file = "folder" in (info.context or {})
+        if own_file and not re.fullmatch(PLAIN_NAME, value):
+            raise PydanticCustomError(
+                "name",
+                "expected letters, digits, `_`, `-` and `.`, such as `my_h100`, found `{name}`",
+                {"name": value[:60]},
+            )
+        return value
 
     @model_validator(mode="before")
     @classmethod

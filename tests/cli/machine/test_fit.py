@@ -343,6 +343,7 @@ def test_a_calibrated_machine_is_a_platform(tmp_path, monkeypatch):
     [
         (("--budget", "soon"), "--budget"),
         (("--out", "here.json"), "ends in .yaml"),
+        (("--out", "my machine.yaml"), "letters, digits"),
         (("--device", "cpu", "--collectives", "nccl"), "nccl needs GPUs"),
         (("--ranks", "2", "--busy-devices", "3"), "3 busy devices: expected 1 to 2"),
     ],

@@ -179,3 +179,24 @@ def test_a_platform_prints_in_one_line():
     assert text.startswith("Platform('h100_sxm', 8 × 'NVIDIA H100")
     assert len(text) < 300
     assert len(repr(load_platform("h100_sxm").cluster(16))) < 2000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("name: h100_sxm", "name: my h100", "name"),
+        ("name: h100_sxm", "name: racks/h100", "name"),
+        ('as_of: "2025-05"', "as_of: 2026-13-45", "offers[0].as_of"),
+        ('as_of: "2025-05"', "as_of: 2025-02-30", "offers[0].as_of"),
+    ],
+)
+def test_a_name_or_date_that_is_none_has_its_place(tmp_path, old, new, field):
+    text = (ROOT / "platforms/h100_sxm.yaml").read_text()
+    line = text[: text.index(old)].count("\n") + 1
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        load_platform(path)
+    (problem,) = caught.value.diagnostics
+    assert (problem.line, problem.field) == (line, field)
+    assert problem.column is not None
