@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, overload
 
 from pydantic import Field
 
 from dse._digits import significant
 from dse._html import fields_html
+from dse._suggest import hint
+from dse.errors import UnknownNameError
 from dse.simulate import RankBreakdown
 from dse.workload._programs import IDEAL
 
@@ -243,19 +245,40 @@ class Prediction:
         """
         return fit_probability(self.memory, self.usable_memory_bytes)
 
-    def metric(self, name: str) -> float | None:
-        """Returns one of the further figures; None if this workload does not have it."""
-        return dict(self.metrics).get(name)
+    @overload
+    def metric(self, name: str) -> float: ...
+
+    @overload
+    def metric(self, name: str, default: None, /) -> float | None: ...
+
+    def metric(self, name: str, *default: None) -> float | None:
+        """Returns one of the further figures; with a default, that where there is none.
+
+        Args:
+            name: As in :attr:`metrics`.
+            *default: None, for figures that only some workloads have.
+
+        Raises:
+            UnknownNameError: There is no such figure, and no default.
+        """
+        known = dict(self.metrics)
+        if name in known or default:
+            return known.get(name)
+        if isinstance(getattr(self, name, None), float):
+            advice = f"it is an attribute, `prediction.{name}`"
+        else:
+            advice = hint(name, known) if known else "this workload has none"
+        raise UnknownNameError(f"the prediction has no further figure `{name}`; {advice}")
 
     @property
     def counts(self) -> str:
         """What throughput and cost count for people: ``tokens`` where there are any."""
-        return "samples" if self.metric(_TOKEN_THROUGHPUT) is None else "tokens"
+        return "samples" if self.metric(_TOKEN_THROUGHPUT, None) is None else "tokens"
 
     @property
     def throughput_per_s(self) -> float:
         """Samples or tokens a second, whichever :attr:`counts` says; NaN if they are not known."""
-        tokens_per_s = self.metric(_TOKEN_THROUGHPUT)
+        tokens_per_s = self.metric(_TOKEN_THROUGHPUT, None)
         return self.throughput_samples_per_s if tokens_per_s is None else tokens_per_s
 
     @property

@@ -242,7 +242,7 @@ def check_repeats(
         f"{time_s[high]:.4g} s at {table.origin.place(int(table.rows[high]))}, "
         f"{apart[worst]:.0%} more where {tolerance:.0%} are allowed; "
         + _advice(table, low, high, used)
-        + (f", or allow more with {option}" if option else "")
+        + (f"; or allow more with {option}" if option else "")
     )
 
 

@@ -221,17 +221,17 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
         fits = prediction.fit_probability
         sure = f"; fits with a probability of {probability(fits)}" if 0.0 < fits < 1.0 else ""
         rows.append(("Memory left", f"{left} on the fullest rank{sure}"))
-    utilization = prediction.metric("model_flops_utilization")
+    utilization = prediction.metric("model_flops_utilization", None)
     if utilization is not None:
         rows.append(("MFU", percent(utilization)))
     for name, title in (
         ("model_flops_utilization_causal", "MFU, causal"),
         ("hardware_flops_utilization", "HFU"),
     ):
-        other = prediction.metric(name)
+        other = prediction.metric(name, None)
         if other is not None and other != utilization:
             rows.append((title, percent(other)))
-    speedup = prediction.metric("speedup")
+    speedup = prediction.metric("speedup", None)
     if speedup is not None:
         rows.append(("Speed-up", f"{speedup:.3f} times the captured throughput"))
     return rows
@@ -247,7 +247,7 @@ def _plan_rows(record: TrialRecord) -> list[tuple[str, str]]:
 
 
 def _throughput(prediction: Prediction) -> str:
-    tokens_per_s = prediction.metric("throughput_tokens_per_s")
+    tokens_per_s = prediction.metric("throughput_tokens_per_s", None)
     if tokens_per_s is not None or prediction.throughput_samples_per_s < _FEW_PER_S:
         tokens = "" if tokens_per_s is None else f", {tokens_per_s:,.0f} tokens/s"
         return f"{prediction.throughput_samples_per_s:,.2f} samples/s{tokens}"

@@ -274,7 +274,7 @@ def _trial(
 
 
 def _speedup(record: TrialRecord) -> float | None:
-    speedup = None if record.prediction is None else record.prediction.metric("speedup")
+    speedup = None if record.prediction is None else record.prediction.metric("speedup", None)
     return None if speedup is None else finite(speedup)
 
 

@@ -216,8 +216,8 @@ def print_bound_by(predictions: Sequence[tuple[str, Prediction]], console: Conso
 
 def _utilization(prediction: Prediction, utilization: float) -> str:
     """Returns model FLOPs utilization, with other conventions where they differ."""
-    causal = prediction.metric("model_flops_utilization_causal")
-    hardware = prediction.metric("hardware_flops_utilization")
+    causal = prediction.metric("model_flops_utilization_causal", None)
+    hardware = prediction.metric("hardware_flops_utilization", None)
     shown = [f"{percent(utilization)} (without recomputation)"]
     if causal is not None and causal < utilization:
         shown.append(f"{percent(causal)} without masked scores")
@@ -230,12 +230,12 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     price = prediction.price_usd_per_hour
     rate = f"{prediction.throughput_samples_per_s:,.0f} samples/s"
     mfu = []
-    tokens_per_s = prediction.metric("throughput_tokens_per_s")
+    tokens_per_s = prediction.metric("throughput_tokens_per_s", None)
     if tokens_per_s is not None:
         rate = (
             f"{prediction.throughput_samples_per_s:,.2f} samples/s, {tokens_per_s:,.0f} tokens/s"
         )
-    utilization = prediction.metric("model_flops_utilization")
+    utilization = prediction.metric("model_flops_utilization", None)
     if utilization is not None:
         mfu = [("MFU", _utilization(prediction, utilization))]
     return [

@@ -303,7 +303,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         throughput_p5_per_s=per_s * slow,
         throughput_p95_per_s=per_s * fast,
         iteration_time_s=prediction.iteration_time_s,
-        speedup=prediction.metric("speedup"),
+        speedup=prediction.metric("speedup", None),
         price_usd_per_hour=prediction.price_usd_per_hour,
         rented=prediction.rented,
         cost_usd_per_billion=prediction.cost_usd_per_billion,
@@ -360,7 +360,7 @@ def _speed(record: TrialRecord) -> float:
         return 0.0
     if math.isfinite(prediction.throughput_per_s):
         return prediction.throughput_per_s
-    return prediction.metric("speedup") or 1.0 / prediction.iteration_time_s
+    return prediction.metric("speedup", None) or 1.0 / prediction.iteration_time_s
 
 
 def _cost(record: TrialRecord) -> float | None:

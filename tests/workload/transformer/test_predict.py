@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.errors import ConfigError
+from dse.errors import ConfigError, UnknownNameError
 from dse.graph import TaskKind
 from dse.machine import Precision, Quote
 from dse.model import load_model
@@ -76,6 +76,14 @@ def test_a_step_has_its_figures():
     seconds = prediction.iteration_time_s
     assert prediction.iteration_time_p5_s < seconds < prediction.iteration_time_p95_s
     assert prediction.throughput_samples_per_s == pytest.approx(32 / seconds)
+    assert prediction.metric("speedup", None) is None
+    for name, words in (
+        ("speedup", "throughput_tokens_per_s"),
+        ("throughput_token_per_s", "did you mean `throughput_tokens_per_s`"),
+        ("iteration_time_s", "`prediction.iteration_time_s`"),
+    ):
+        with pytest.raises(UnknownNameError, match=words):
+            prediction.metric(name)
     assert prediction.metric("throughput_tokens_per_s") == pytest.approx(32 * 2048 / seconds)
     assert prediction.cost_usd_per_million_samples == pytest.approx(0.01 * seconds / 32 * 1e6)
     done = 32 * SMALL.model_flops_per_sample
