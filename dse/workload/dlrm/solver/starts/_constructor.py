@@ -6,8 +6,8 @@ several are tried. Small tables are copied to every rank in growing numbers, bec
 group that pays only once several tables are in it is out of reach of a search that changes one
 table after another. The shards are then placed, largest first, each where it costs least.
 
-On several nodes tables are also put into tiers: those that look up most are cut by rows over all
-ranks, the next ones by rows over nodes, others by columns or not at all, and the smallest are
+Tables are also put into tiers: those that look up most are cut by rows over all ranks, the next
+ones, on several nodes, by rows over nodes, others by columns or not at all, and the smallest are
 copied. Within a tier all are cut alike. With about as many shards as ranks, a few more or fewer
 decide whether every rank gets the same number, so tables are copied until the number of shards is
 a multiple of the number of ranks, or of nodes. A search that changes one table after another does
@@ -182,10 +182,14 @@ class Constructor:
         """
         request = self._options.request
         cuts = self._all_cuts(weights)
-        if request.node_count > 1:
+        # On one node, tables live in host memory because memory is scarce, which tiers do not see.
+        if request.node_count > 1 or not request.may_use_host:
             tiers = _MANY_TIERS if fine else _QUICK_TIERS
             if len(request.tables) * request.world_size > _MANY:
                 tiers = _FEW_TIERS
+            if request.node_count == 1:
+                # Over the only node is over all ranks.
+                tiers = tiers._replace(on_nodes=(0.0,), node_cuts=1)
             cuts = np.concatenate((cuts, self._tiered(weights, tiers)))
         first = {row.tobytes(): number for number, row in reversed(list(enumerate(cuts)))}
         different = cuts[sorted(first.values())]

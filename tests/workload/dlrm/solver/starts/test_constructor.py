@@ -15,7 +15,7 @@ from dse.workload.dlrm.solver.starts import Constructor
 from tests.conftest import make_cluster, make_model, make_table
 
 ALL = frozenset(ShardingType)
-TW, DP = ShardingType.TABLE_WISE, ShardingType.DATA_PARALLEL
+TW, CW, DP = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.DATA_PARALLEL
 
 
 def make_scorer(world=8, per_node=4, tables=None, batch=8192) -> PlanScorer:
@@ -64,6 +64,18 @@ def test_small_tables_are_copied_in_growing_numbers_the_smallest_first():
     assert len(copied) > 2
     # Each of them holds the first tables, whose rows are the fewest.
     assert all(tables == tuple(range(len(tables))) for tables in copied)
+
+
+def test_some_plans_copy_as_many_tables_as_leave_each_rank_equally_many_halves():
+    # Three halves for each of four ranks are six tables; the smallest two are copied.
+    tables = tuple(make_table(f"t{i}", rows=1000 + i, pooling=10) for i in range(8))
+    options, plans = constructed(make_scorer(4, 4, tables), frozenset({TW, CW, DP}))
+    keys = [[options.cuts[cut].key for cut in plan.cuts] for plan in plans]
+    assert [DP] * 2 + [CW] * 6 in [
+        [key.kind for key in chosen]
+        for chosen in keys
+        if all(key.shards == 2 for key in chosen if key.kind is CW)
+    ]
 
 
 def test_shards_are_spread_evenly():
