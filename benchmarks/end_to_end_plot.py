@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drawing import (
+    FAINT,
+    GRID,
+    INK,
+    below,
+    element,
+    frame,
+    left,
+    panel,
+    path,
+    picture,
+    text,
+    titled,
+    upwards,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from end_to_end_cases import EndToEndCase
 
-_TEMPLATE = Path(__file__).with_name("end_to_end_plot.svg.j2")
-
 #: Colours that stay apart for the colour-blind (Okabe and Ito, 2008); shapes differ as well.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+_SHAPES = (
+    "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0z",
+    "M-3.2 -3.2h6.4v6.4h-6.4z",
+    "M0 -4.4l4.2 7.4h-8.4z",
+    "M0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
+)
 
 _SIDE = 380
 _LEFT = 70
@@ -36,96 +55,60 @@ _BAND = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A labelled value on both axes.
-
-    Attributes:
-        at_px: Distance from the origin.
-        label: The value in short.
-    """
-
-    at_px: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """One case in one panel, in pixels from the panel's upper left corner.
+    """One case in one panel.
 
     Attributes:
         title: What a pointer over it shows.
-        colour: Of its family.
-        shape: Number of its family's marker.
-        x_px: By the measurement.
-        y_px: By the prediction.
-        low_px: By the lower end of the interval, or None where there is no interval.
-        high_px: By its upper end.
+        family: Number of its family, by which it has its colour and shape.
+        measured: As published.
+        predicted: By the panel's model.
+        interval: Ends of the prediction's interval, or None where there is none.
     """
 
     title: str
-    colour: str
-    shape: int
-    x_px: float
-    y_px: float
-    low_px: float | None
-    high_px: float | None
+    family: int
+    measured: float
+    predicted: float
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One square: its title, place, scale and points.
+class Scale:
+    """Both axes of a square panel.
 
     Attributes:
-        title: Above it.
-        x_px: Left edge.
-        y_px: Upper edge.
-        side: Of the square.
-        above_px: How far the upper dashed line lies above the diagonal.
-        below_px: How far the lower one lies above it: less than 0.
-        ticks: Of both axes.
-        points: Cases, each with its interval and what a pointer shows.
-        dots: Cases of a panel that has too many for that, as one path.
+        low: Power of ten at the origin.
+        high: Power of ten at the other ends.
+        side: Length of the axes in pixels.
     """
 
-    title: str
-    x_px: float
-    y_px: float
+    low: float
+    high: float
     side: float
-    above_px: float
-    below_px: float
-    ticks: tuple[Tick, ...]
-    points: tuple[Point, ...] = ()
-    dots: str = ""
 
+    @property
+    def decade_px(self) -> float:
+        """Pixels of a power of ten."""
+        return self.side / (self.high - self.low)
 
-@dataclass(frozen=True, slots=True)
-class LegendEntry:
-    """One family: its name, colour and place."""
+    def across(self, value: float) -> float:
+        """Returns how far a value is from the left."""
+        return round((math.log10(value) - self.low) * self.decade_px, 1)
 
-    family: str
-    colour: str
-    x_px: float
+    def down(self, value: float) -> float:
+        """Returns how far a value is from the top."""
+        return round(self.side - self.across(value), 1)
 
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Everything that the template draws; lengths are in pixels.
-
-    Attributes:
-        title: For readers that cannot see it.
-        unit: Of both axes.
-        width: Of the picture.
-        height: Of the picture.
-        legend: The families; none where every panel is one.
-        panels: The squares.
-    """
-
-    title: str
-    unit: str
-    width: float
-    height: float
-    legend: tuple[LegendEntry, ...]
-    panels: tuple[Panel, ...]
+    def ticks(self) -> list[float]:
+        """Returns powers of ten, with their doubles and fives in between where few fit."""
+        steps = (1, 2, 5) if self.high - self.low < 2.5 else (1,)
+        values = [
+            step * 10.0**power
+            for power in range(math.floor(self.low), math.ceil(self.high) + 1)
+            for step in steps
+        ]
+        return [value for value in values if self.low <= math.log10(value) <= self.high]
 
 
 def scatter(cases: Sequence[EndToEndCase]) -> str:
@@ -142,13 +125,15 @@ def scatter(cases: Sequence[EndToEndCase]) -> str:
     panels = []
     for index, title in enumerate(("dse", "roofline")):
         x_px = _LEFT + index * (_SIDE + _GAP)
-        panels.append(_panel(title, cases, families, low, high, (x_px, _TOP), _SIDE, index == 0))
-    legend = tuple(
-        LegendEntry(family, _COLOURS[index % 4], _LEFT + 150 * index)
-        for index, family in enumerate(families)
-    )
+        points = list(_points(cases, families, ours=index == 0))
+        panels.append(_panel(title, points, Scale(low, high, _SIDE), (x_px, _TOP), cases[0].unit))
+    legend = []
+    for index, family in enumerate(families):
+        x_px = _LEFT + 150 * index
+        legend.append(_marker(index, x_px, 18, fill=_COLOURS[index % 4]))
+        legend.append(text(family, x=x_px + 10, y=22))
     width = _LEFT + 2 * _SIDE + _GAP + _RIGHT
-    return _drawn(cases, width, _TOP + _SIDE + _BOTTOM, legend, panels)
+    return _drawn(cases, (width, _TOP + _SIDE + _BOTTOM), _SIDE, [*legend, *panels])
 
 
 def scatter_by_family(cases: Sequence[EndToEndCase]) -> str:
@@ -165,35 +150,26 @@ def scatter_by_family(cases: Sequence[EndToEndCase]) -> str:
         x_px = _LEFT + index % _COLUMNS * (_SMALL + _GAP)
         y_px = _TOP + index // _COLUMNS * (_SMALL + _TOP + _BOTTOM)
         title = f"{family}, {len(mine)} steps"
-        panels.append(_panel(title, mine, [family], low, high, (x_px, y_px), _SMALL, True))
+        points = list(_points(mine, [family], ours=True))
+        panels.append(_panel(title, points, Scale(low, high, _SMALL), (x_px, y_px), cases[0].unit))
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // _COLUMNS)
     width = _LEFT + columns * (_SMALL + _GAP) - _GAP + _RIGHT
-    return _drawn(cases, width, rows * (_SMALL + _TOP + _BOTTOM), (), panels)
+    return _drawn(cases, (width, rows * (_SMALL + _TOP + _BOTTOM)), _SMALL, panels)
 
 
 def _drawn(
-    cases: Sequence[EndToEndCase],
-    width: float,
-    height: float,
-    legend: tuple[LegendEntry, ...],
-    panels: Sequence[Panel],
+    cases: Sequence[EndToEndCase], size: tuple[float, float], side: float, parts: Sequence[str]
 ) -> str:
-    unit = cases[0].unit
     families = ", ".join(dict.fromkeys(case.family for case in cases))
-    title = f"Predicted against measured {unit}: {families}"
-    return render(_TEMPLATE, Plot(title, unit, width, height, legend, tuple(panels)))
-
-
-def render(template: Path, plot: object) -> str:
-    """Returns a picture from its template, which is given what it draws as `plot`."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = template.read_text(encoding="utf-8")
-    return environment.from_string(text).render(plot=plot) + "\n"
+    title = f"Predicted against measured {cases[0].unit}: {families}"
+    square = element("rect", width=side, height=side)
+    shapes = (element("path", id=f"mark{n}", d=steps) for n, steps in enumerate(_SHAPES))
+    clip = element("clipPath", square, id="inside")
+    definitions = element("defs", "\n", *(f"{part}\n" for part in (clip, *shapes)))
+    words = "line: equal; dashes: ±20 %; bars: 90 % interval"
+    key = text(words, x=size[0] - 12, y=22, text_anchor="end", fill=FAINT)
+    return picture(title, size, [definitions, *parts, key]) + "\n"
 
 
 def _range(cases: Sequence[EndToEndCase], *, roofline: bool) -> tuple[float, float]:
@@ -205,78 +181,75 @@ def _range(cases: Sequence[EndToEndCase], *, roofline: bool) -> tuple[float, flo
 
 
 def _panel(
-    title: str,
-    cases: Sequence[EndToEndCase],
-    families: list[str],
-    low: float,
-    high: float,
-    at_px: tuple[float, float],
-    side: float,
-    ours: bool,
-) -> Panel:
-    scale = side / (high - low)
-    points = _points(cases, families, low, scale, side, ours=ours)
-    many = len(points) > _MOST_POINTS
-    return Panel(
-        title,
-        *at_px,
-        side,
-        above_px=round(math.log10(1 + _BAND) * scale, 1),
-        below_px=round(math.log10(1 - _BAND) * scale, 1),
-        ticks=_ticks(low, high, scale),
-        points=() if many else tuple(points),
-        dots="".join(f"M{point.x_px:g} {point.y_px:g}h0" for point in points) if many else "",
+    title: str, points: Sequence[Point], scale: Scale, at_px: tuple[float, float], unit: str
+) -> str:
+    """Returns one square; at the left edge of the picture its axis upwards has its name."""
+    side, middle = scale.side, scale.side / 2
+    parts = [text(title, x=middle, y=-8, text_anchor="middle", font_weight=600)]
+    for value in scale.ticks():
+        x_px, y_px = scale.across(value), side - scale.across(value)
+        parts.append(path(f"M{x_px} 0V{side}M0 {y_px}H{side}", stroke=GRID, stroke_width=1))
+        parts.append(below(_short(value), x_px, side + 16))
+        parts.append(left(_short(value), -6, y_px))
+    inside = "".join(f"{part}\n" for part in _inside(points, scale))
+    parts.append(element("g", "\n", inside, clip_path="url(#inside)"))
+    parts.append(frame(side, side))
+    parts.append(text(f"measured, {unit}", x=middle, y=side + 36, text_anchor="middle"))
+    if at_px[0] == _LEFT:
+        parts.append(upwards(f"predicted, {unit}", -46, middle))
+    return panel(*at_px, parts)
+
+
+def _inside(points: Sequence[Point], scale: Scale) -> Iterator[str]:
+    """Yields the lines of equality and the points; pixels count from the upper left corner."""
+    side = scale.side
+    yield path(f"M0 {side}L{side} 0", stroke=INK, stroke_width=1.2)
+    above, under = (
+        round(math.log10(ratio) * scale.decade_px, 1) for ratio in (1 + _BAND, 1 - _BAND)
     )
+    band = "".join(f"M0 {side - px}L{side} {0 - px}" for px in (above, under))
+    yield path(band, stroke=FAINT, stroke_width=1, stroke_dasharray="5 4")
+    if len(points) <= _MOST_POINTS:
+        yield from (_drawn_point(point, scale) for point in points)
+        return
+    dots = "".join(
+        f"M{scale.across(point.measured):g} {scale.down(point.predicted):g}h0" for point in points
+    )
+    pen = {"stroke_opacity": 0.45, "stroke_width": 4, "stroke_linecap": "round"}
+    yield path(dots, fill="none", stroke=_COLOURS[0], **pen)
 
 
-def _points(
-    cases: Sequence[EndToEndCase],
-    families: list[str],
-    low: float,
-    scale: float,
-    side: float,
-    *,
-    ours: bool,
-) -> list[Point]:
-    def across(value: float) -> float:
-        return round((math.log10(value) - low) * scale, 1)
+def _drawn_point(point: Point, scale: Scale) -> str:
+    x_px, colour = scale.across(point.measured), _COLOURS[point.family % 4]
+    parts = []
+    if point.interval is not None:
+        low_px, high_px = (scale.down(end) for end in point.interval)
+        bar = f"M{x_px} {low_px}V{high_px}"
+        parts.append(path(bar, stroke_opacity=0.45, stroke_width=1.4))
+    look = {"fill_opacity": 0.6, "stroke_width": 0.6}
+    parts.append(_marker(point.family, x_px, scale.down(point.predicted), **look))
+    return titled(point.title, parts, fill=colour, stroke=colour)
 
-    points = []
+
+def _marker(family: int, x_px: float, y_px: float, **look: object) -> str:
+    return element("use", href=f"#mark{family % 4}", x=x_px, y=y_px, **look)
+
+
+def _points(cases: Sequence[EndToEndCase], families: list[str], *, ours: bool) -> Iterator[Point]:
     for case in cases:
         predicted = case.predicted if ours else case.roofline
         if not math.isfinite(predicted):
             continue
-        family = families.index(case.family)
         error = predicted / case.measured - 1
         bounded = ours and math.isfinite(case.low) and math.isfinite(case.high)
-        points.append(
-            Point(
-                f"{case.case}: measured {case.measured:.4g}, predicted {predicted:.4g} "
-                f"{case.unit} ({100 * error:+.1f} %)",
-                _COLOURS[family % 4],
-                family % 4,
-                across(case.measured),
-                round(side - across(predicted), 1),
-                round(side - across(case.low), 1) if bounded else None,
-                round(side - across(case.high), 1) if bounded else None,
-            )
+        yield Point(
+            f"{case.case}: measured {case.measured:.4g}, predicted {predicted:.4g} "
+            f"{case.unit} ({100 * error:+.1f} %)",
+            families.index(case.family),
+            case.measured,
+            predicted,
+            (case.low, case.high) if bounded else None,
         )
-    return points
-
-
-def _ticks(low: float, high: float, scale: float) -> tuple[Tick, ...]:
-    """Powers of ten, with their doubles and fives in between where few fit."""
-    steps = (1, 2, 5) if high - low < 2.5 else (1,)
-    values = [
-        step * 10.0**power
-        for power in range(math.floor(low), math.ceil(high) + 1)
-        for step in steps
-    ]
-    return tuple(
-        Tick(round((math.log10(value) - low) * scale, 1), _short(value))
-        for value in values
-        if low <= math.log10(value) <= high
-    )
 
 
 def _short(value: float) -> str:

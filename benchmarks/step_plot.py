@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from end_to_end_plot import Tick, render
+from drawing import GRID, INK, below, element, frame, panel, path, picture, text, titled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from step_groups import GroupErrors
+    from step_groups import GroupErrors, LeftOut
 
-_TEMPLATE = Path(__file__).with_name("step_plot.svg.j2")
+_TITLE = (
+    "Predicted over measured time of published steps, by groups that were left out of the fits"
+)
 
 #: Ways to group that are drawn.
 _DRAWN = ("model", "machine", "precision", "ranks", "tensor", "pipeline", "replicas", "expert")
@@ -23,6 +23,8 @@ _DRAWN = ("model", "machine", "precision", "ranks", "tensor", "pipeline", "repli
 _ENDS = (0.5, 2.0)
 _TICKS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0)
 
+_COLOUR = "#0072b2"
+
 _LABEL = 120
 _WIDTH = 250
 _GAP = 16
@@ -30,59 +32,6 @@ _LINE = 16
 _TOP = 34
 _BOTTOM = 34
 _COLUMNS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One group, in pixels from the panel's upper left corner.
-
-    Attributes:
-        label: What the group is.
-        title: What a pointer over it shows.
-        y_px: Height of its line.
-        low_px: 5 % quantile of its errors.
-        middle_px: Their median.
-        high_px: Their 95 % quantile.
-    """
-
-    label: str
-    title: str
-    y_px: float
-    low_px: float
-    middle_px: float
-    high_px: float
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One program: its title, place and lines."""
-
-    title: str
-    x_px: float
-    y_px: float
-    height: float
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Everything that the template draws; lengths are in pixels.
-
-    Attributes:
-        width: Of the picture.
-        height: Of the picture.
-        panel_width: Of the part of a panel that has an axis.
-        equal_px: Where prediction and measurement agree.
-        ticks: Of every panel.
-        panels: The programs.
-    """
-
-    width: float
-    height: float
-    panel_width: float
-    equal_px: float
-    ticks: tuple[Tick, ...]
-    panels: tuple[Panel, ...]
 
 
 def group_picture(groups: Sequence[GroupErrors]) -> str:
@@ -95,35 +44,45 @@ def group_picture(groups: Sequence[GroupErrors]) -> str:
     # Every panel goes into the column that is the least filled.
     filled = [0.0] * _COLUMNS
     for family in dict.fromkeys(row.family for row in groups):
-        lines = _lines([row for row in groups if row.family == family and row.by in _DRAWN])
+        rows = [row for row in groups if row.family == family and row.by in _DRAWN]
+        lines = [(row.by, group) for row in rows for group in row.groups]
         column = filled.index(min(filled))
         x_px = _LABEL + column * (_LABEL + _WIDTH + _GAP)
         height = _LINE * len(lines) + 4
-        panels.append(Panel(family, x_px, filled[column] + _TOP, height, tuple(lines)))
+        panels.append(panel(x_px, filled[column] + _TOP, _parts(family, lines, height)))
         filled[column] += _TOP + height + _BOTTOM
-    plot = Plot(
-        width=_COLUMNS * (_LABEL + _WIDTH + _GAP),
-        height=max(filled),
-        panel_width=_WIDTH,
-        equal_px=_across(0.0),
-        ticks=tuple(Tick(_across(math.log(value)), f"{value:g}") for value in _TICKS),
-        panels=tuple(panels),
+    width = _COLUMNS * (_LABEL + _WIDTH + _GAP)
+    return picture(_TITLE, (width, max(filled)), panels, font_px=11) + "\n"
+
+
+def _parts(family: str, lines: Sequence[tuple[str, LeftOut]], height: float) -> Iterator[str]:
+    """Yields what is on the panel of a program, in pixels from its upper left corner."""
+    yield text(family, x=0, y=-10, font_weight=600, font_size=12)
+    for value in _TICKS:
+        at_px = _across(math.log(value))
+        yield path(f"M{at_px} 0V{height}", stroke=GRID)
+        yield below(f"{value:g}", at_px, height + 14)
+    yield path(f"M{_across(0.0)} 0V{height}", stroke=INK, stroke_width=1.2)
+    for index, (by, group) in enumerate(lines):
+        yield _line(by, group, _LINE * (index + 0.5) + 2)
+    yield frame(_WIDTH, height)
+
+
+def _line(by: str, group: LeftOut, y_px: float) -> str:
+    """Returns the 5 % to the 95 % quantile of a group's errors, and their median as a dot."""
+    low_px, middle_px, high_px = (_across(one) for one in (group.low, group.bias, group.high))
+    title = (
+        f"{by} {group.name}: {group.rows} steps, median error "
+        f"{100 * group.median:.1f} %, {100 * group.coverage:.0f} % inside the interval"
     )
-    return render(_TEMPLATE, plot)
-
-
-def _lines(rows: Sequence[GroupErrors]) -> list[Line]:
-    lines: list[Line] = []
-    for row in rows:
-        for group in row.groups:
-            label = group.name if row.by in ("model", "machine") else f"{row.by} {group.name}"
-            title = (
-                f"{row.by} {group.name}: {group.rows} steps, median error "
-                f"{100 * group.median:.1f} %, {100 * group.coverage:.0f} % inside the interval"
-            )
-            ends = (_across(value) for value in (group.low, group.bias, group.high))
-            lines.append(Line(label, title, _LINE * (len(lines) + 0.5) + 2, *ends))
-    return lines
+    label = group.name if by in ("model", "machine") else f"{by} {group.name}"
+    bar = {"stroke_opacity": 0.45, "stroke_width": 5, "stroke_linecap": "round"}
+    parts = (
+        text(label, x=-6, y=y_px + 4, text_anchor="end"),
+        path(f"M{low_px} {y_px}H{high_px}", stroke=_COLOUR, **bar),
+        element("circle", cx=middle_px, cy=y_px, r=3.2, fill=_COLOUR),
+    )
+    return titled(title, parts)
 
 
 def _across(log_ratio: float) -> float:
