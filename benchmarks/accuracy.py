@@ -42,7 +42,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from accuracy_page import accuracy_page, replace_section
+from accuracy_page import accuracy_page
 from collective_cases import compare_collectives
 from collective_models import (
     TransferRow,
@@ -58,6 +58,7 @@ from end_to_end_page import end_to_end_section, write_pictures
 from folders import DATA, ROOT
 from kernel_transfers import KernelTransferRow, kernel_transfer_rows
 from network_models import network_rows
+from pages import percent, replace_section
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
 from published_kernels import compare_attention, compare_experts, compare_gemm
@@ -158,13 +159,12 @@ def print_end_to_end(cases: list[EndToEndCase], *, every: bool) -> None:
         f"{'geomean':>7} {'bias':>6} {'tau':>5} {'pairs':>6} {'inside 90 %':>11}"
     )
     for row in rows:
-        inside = "–" if row.coverage != row.coverage else f"{100 * row.coverage:.0f} %"
         errors = " ".join(
             f"{100 * value:6.1f}%" for value in (row.median, row.mean, row.largest, row.gmae)
         )
         print(
             f"{row.family:<{width}}  {row.model:<8} {row.cases:4d} {errors} {row.bias:+6.2f} "
-            f"{row.tau:5.2f} {100 * row.pairwise:5.1f}% {inside:>11}"
+            f"{row.tau:5.2f} {100 * row.pairwise:5.1f}% {percent(row.coverage, 0):>11}"
         )
     for mark in judged(families):
         print(f"{'met' if mark.met else 'MISSED':<7} {mark}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.errors import DseError
+from pages import number, percent, table, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from collective_models import TransferRow
     from device_models import AccuracyRow
@@ -199,60 +198,40 @@ def accuracy_page(
     return "".join(parts)
 
 
-def replace_section(page: Path, section: str) -> None:
-    """Writes a section over the one that a page has under the same title.
-
-    Args:
-        page: docs/accuracy.md.
-        section: The new one, which begins with its title.
-
-    Raises:
-        DseError: The page has no such section.
-    """
-    title, _, _ = section.lstrip().partition("\n")
-    text = page.read_text(encoding="utf-8")
-    before, found, rest = text.partition(f"\n{title}\n")
-    if not found:
-        raise DseError(f"{page} has no line `{title}`; write the whole page")
-    _, following, after = rest.partition("\n## ")
-    page.write_text(before.rstrip() + "\n" + section + following + after, encoding="utf-8")
-
-
 def _transfer_table(rows: Sequence[TransferRow]) -> str:
-    lines = [
-        "| system left out | predicted from | points | MAPE | median | inside 90 % |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        errors = " | ".join(f"{100 * value:.1f} %" for value in (row.mape, row.median))
-        lines.append(
-            f"| {row.system}, NCCL {row.nccl} | {row.source} | {row.points:,} | {errors} "
-            f"| {100 * row.inside_90:.0f} % |"
+    heads = ("system left out", "predicted from", "points", "MAPE", "median", "inside 90 %")
+    cells = (
+        (
+            f"{row.system}, NCCL {row.nccl}",
+            row.source,
+            f"{row.points:,}",
+            *(percent(row.mape), percent(row.median), percent(row.inside_90, 0)),
         )
-    return "\n".join(lines) + "\n"
+        for row in rows
+    )
+    return text(table(heads, "llr", cells))
 
 
 def _kernel_transfer_table(rows: Sequence[KernelTransferRow]) -> str:
-    lines = [
-        "| device left out | table | predicted by | points | MAPE | median | bias | inside 90 % |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        errors = " | ".join(f"{100 * value:.1f} %" for value in (row.mape, row.median_abs_error))
-        lines.append(
-            f"| {row.target} | {row.what} | {row.file} | {row.points:,} | {errors} "
-            f"| {row.bias:+.2f} | {100 * row.coverage:.0f} % |"
+    heads = ("device left out", "table", "predicted by", "points")
+    cells = (
+        (
+            *(row.target, row.what, row.file, f"{row.points:,}"),
+            *(percent(row.mape), percent(row.median_abs_error)),
+            *(number(row.bias, sign=True), percent(row.coverage, 0)),
         )
-    return "\n".join(lines) + "\n"
+        for row in rows
+    )
+    return text(table((*heads, "MAPE", "median", "bias", "inside 90 %"), "lllr", cells))
 
 
 def _table(rows: Sequence[AccuracyRow]) -> str:
-    lines = [
-        "| what | device | model | points | GMAE | MAPE | p90 |",
-        "|---|---|---|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        name = f"**{row.model}**" if row.model == "dse" else row.model
-        errors = " | ".join(f"{100 * value:.1f} %" for value in (row.gmae, row.mape, row.p90))
-        lines.append(f"| {row.what} | {row.device} | {name} | {row.points:,} | {errors} |")
-    return "\n".join(lines) + "\n"
+    cells = (
+        (
+            *(row.what, row.device, f"**{row.model}**" if row.model == "dse" else row.model),
+            *(f"{row.points:,}", percent(row.gmae), percent(row.mape), percent(row.p90)),
+        )
+        for row in rows
+    )
+    heads = ("what", "device", "model", "points", "GMAE", "MAPE", "p90")
+    return text(table(heads, "lllr", cells))

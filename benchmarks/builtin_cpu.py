@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from pages import table
+
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import (
     PLAN_VERSION,
@@ -134,11 +136,13 @@ def lines(calibration: MachineCalibration, result: SessionResult) -> Iterator[st
         f"{device.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s a rank"
     )
     yield ""
-    yield "| model | fresh points | geometric mean error | 90th percentile |"
-    yield "|---|---:|---:|---:|"
-    for model in (*calibration.kernels, *calibration.collectives):
-        held = model.held_out
-        yield f"| {model.op} | {held.points} | {held.gmae:.1%} | {held.p90:.1%} |"
+    held = [
+        (model.op, model.held_out) for model in (*calibration.kernels, *calibration.collectives)
+    ]
+    cells = ((op, one.points, f"{one.gmae:.1%}", f"{one.p90:.1%}") for op, one in held)
+    yield from table(
+        ("model", "fresh points", "geometric mean error", "90th percentile"), "lr", cells
+    )
     for reason in calibration.left_out:
         yield f"not fitted: {reason}"
 

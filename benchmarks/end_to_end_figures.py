@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from end_to_end_cases import RATE
 import numpy as np
+from pages import without_nan
 
 from dse.ranking import coverage, kendall_tau, pairwise_accuracy, relative_errors
 
@@ -221,10 +222,7 @@ def mark_document(mark: Mark) -> dict[str, object]:
 
 def plain(row: DataclassInstance) -> dict[str, object]:
     """Returns the fields of a row for machines; what is not known is null."""
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in asdict(row).items()
-    }
+    return {name: without_nan(value) for name, value in asdict(row).items()}
 
 
 def worst(cases: Sequence[EndToEndCase], count: int = 10) -> list[EndToEndCase]:

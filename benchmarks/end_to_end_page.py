@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
 from end_to_end_plot import scatter
+from pages import number, percent, table, text
 
 from dse.workload.dlrm import DLRM_PROGRAMS
 
@@ -106,21 +107,17 @@ def cause_of(case: EndToEndCase) -> str:
 
 
 def _figures_table(rows: Sequence[Figures]) -> str:
-    lines = [
-        "| cases | model | n | median | mean | max | geomean | bias | τ | pairs | inside 90 % |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        name = f"**{row.model}**" if row.model == OURS else row.model
-        errors = " | ".join(
-            f"{100 * value:.1f} %" for value in (row.median, row.mean, row.largest, row.gmae)
+    heads = ("cases", "model", "n", "median", "mean", "max", "geomean", "bias", "τ", "pairs")
+    cells = (
+        (
+            *(row.family, f"**{row.model}**" if row.model == OURS else row.model, row.cases),
+            *(percent(value) for value in (row.median, row.mean, row.largest, row.gmae)),
+            *(number(row.bias, sign=True), number(row.tau)),
+            *(percent(row.pairwise, 0), percent(row.coverage, 0)),
         )
-        inside = "–" if math.isnan(row.coverage) else f"{100 * row.coverage:.0f} %"
-        lines.append(
-            f"| {row.family} | {name} | {row.cases} | {errors} | {row.bias:+.2f} | {row.tau:.2f} "
-            f"| {100 * row.pairwise:.0f} % | {inside} |"
-        )
-    return "\n".join(lines) + "\n"
+        for row in rows
+    )
+    return text(table((*heads, "inside 90 %"), "llr", cells))
 
 
 def _parameters() -> str:
@@ -135,9 +132,9 @@ def _parameters() -> str:
 
 
 def _misses(cases: Sequence[EndToEndCase]) -> str:
-    lines = ["\n### The ten largest misses\n", "| case | error | why |", "|---|---:|---|"]
-    lines += [
-        f"| {case.case} | {100 * case.error:+.0f} % throughput | {cause_of(case)} |"
+    cells = (
+        (case.case, f"{100 * case.error:+.0f} % throughput", cause_of(case))
         for case in worst(cases)
-    ]
-    return "\n".join(lines) + "\n"
+    )
+    lines = table(("case", "error", "why"), "lrl", cells)
+    return "\n### The ten largest misses\n\n" + text(lines)

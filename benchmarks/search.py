@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from accuracy_page import replace_section
 import numpy as np
+from pages import replace_section, table
 
 from dse.search import RunOptions, TrialStatus, read_inputs, run
 from dse.search._polish import FrontPolish
@@ -307,7 +307,7 @@ def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
         "plans against `dse shard`",
         *(f"{name}, {arguments.trials} trials" for name in samplers),
     ]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for one in found:
         known = {each.sampler: each for each in one.samplers}
         cells = [
@@ -326,9 +326,9 @@ def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:
                 for name in samplers
             ),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
     head = _HEAD.format(jobs=arguments.jobs, most=arguments.most_truth)
-    return "\n".join(("", TITLE, "", head, "", *lines, "", _NOTES, ""))
+    return "\n".join(("", TITLE, "", head, "", *table(heads, "l", rows), "", _NOTES, ""))
 
 
 def _row(one: Found) -> str:

@@ -9,6 +9,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pages import table
 
 from dse.ranking import kendall_tau, relative_errors, success_within, top1_regret
 
@@ -147,21 +148,22 @@ def _processor(row: TaskRow) -> tuple[list[float], list[float]]:
 
 def lines(rows: Sequence[TaskRow]) -> Iterator[str]:
     """Yields tasks and their plans as a Markdown table."""
-    yield "| task | tables, batch | plan of | predicted | measured | 95 % interval | processor | |"
-    yield "|---:|---|---|---:|---:|---|---:|---|"
+    cells = []
     for row in rows:
         favourite = min(row.plans, key=lambda plan: plan.predicted_s)
         for plan in row.plans:
             chosen = ""
             if plan is favourite:
                 chosen = "chosen" if row.success else f"chosen, loses {row.top1_regret:.1%}"
-            yield (
-                f"| {row.number} | {row.tables}, {row.global_batch_size} "
-                f"| {', '.join(plan.sharders)} | {1e3 * plan.predicted_s:.2f} ms "
-                f"| {1e3 * plan.measured_s:.2f} ms "
-                f"| {1e3 * plan.low_s:.2f}–{1e3 * plan.high_s:.2f} ms "
-                f"| {1e3 * plan.processor_s:.2f} ms | {chosen} |"
+            times = (
+                *(f"{1e3 * plan.predicted_s:.2f} ms", f"{1e3 * plan.measured_s:.2f} ms"),
+                f"{1e3 * plan.low_s:.2f}–{1e3 * plan.high_s:.2f} ms",
+                f"{1e3 * plan.processor_s:.2f} ms",
             )
+            task = (row.number, f"{row.tables}, {row.global_batch_size}")
+            cells.append((*task, ", ".join(plan.sharders), *times, chosen))
+    heads = ("task", "tables, batch", "plan of", "predicted", "measured", "95 % interval")
+    yield from table((*heads, "processor", ""), "rllrrlrl", cells)
     yield ""
     figures = summary(rows)
     for name, value in figures.items():

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from pages import table
 from selection_clock import measure_phases
 from selection_tasks import TRAINER, draw_model, plans_of, task_problem
 
@@ -166,27 +167,30 @@ def lines(rows: list[PhaseRow]) -> Iterator[str]:
     parts = (*PARTS, TRANSFERS, ITERATION)
     yield "Predicted / by the processor / by the wall clock, in ms:"
     yield ""
-    yield "| task, plan of | " + " | ".join(parts) + " |"
-    yield "|---|" + "---:|" * len(parts)
-    for row in rows:
-        cells = [
-            f"{1e3 * row.predicted_s[part]:.2f} / {1e3 * row.processor_s[part]:.2f} / "
-            f"{1e3 * row.wall_s[part]:.2f}"
-            for part in parts
-        ]
-        yield f"| {row.task}, {', '.join(row.sharders)} | " + " | ".join(cells) + " |"
+    plans = (
+        (
+            f"{row.task}, {', '.join(row.sharders)}",
+            *(
+                f"{1e3 * row.predicted_s[part]:.2f} / {1e3 * row.processor_s[part]:.2f} / "
+                f"{1e3 * row.wall_s[part]:.2f}"
+                for part in parts
+            ),
+        )
+        for row in rows
+    )
+    yield from table(("task, plan of", *parts), "lr", plans)
     yield ""
-    yield "| part | predicted | processor | predicted over it | wall | predicted over it |"
-    yield "|---|---:|---:|---:|---:|---:|"
+    means = []
     for part in parts:
         predicted, processor, wall = (
             [getattr(row, name)[part] for row in rows]
             for name in ("predicted_s", "processor_s", "wall_s")
         )
-        yield (
-            f"| {part} | {_ms(predicted)} | {_ms(processor)} | {_ratio(predicted, processor)} "
-            f"| {_ms(wall)} | {_ratio(predicted, wall)} |"
-        )
+        by_processor = (_ms(processor), _ratio(predicted, processor))
+        by_wall = (_ms(wall), _ratio(predicted, wall))
+        means.append((part, _ms(predicted), *by_processor, *by_wall))
+    over = "predicted over it"
+    yield from table(("part", "predicted", "processor", over, "wall", over), "lr", means)
     share = statistics.fmean(row.straggler_s / row.processor_s[ITERATION] for row in rows)
     yield ""
     yield f"waiting for the rank that has more to compute in a step: {share:.1%} of an iteration"

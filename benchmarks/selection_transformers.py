@@ -28,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from pages import table
 
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
@@ -206,14 +207,17 @@ def errors_by_plan(rows: Sequence[Row]) -> dict[str, float]:
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yields plans, figures and marks."""
-    yield "| task | plan | predicted | measured | 95 % interval | error |"
-    yield "|---|---|---:|---:|---|---:|"
-    for row in rows:
-        yield (
-            f"| {row.task}: {row.model} | {row.plan} | {1e3 * row.predicted_s:.1f} ms "
-            f"| {1e3 * row.measured_s:.1f} ms | {1e3 * row.low_s:.1f}–{1e3 * row.high_s:.1f} ms "
-            f"| {row.predicted_s / row.measured_s - 1:+.1%} |"
+    heads = ("task", "plan", "predicted", "measured", "95 % interval", "error")
+    cells = (
+        (
+            *(f"{row.task}: {row.model}", row.plan, f"{1e3 * row.predicted_s:.1f} ms"),
+            f"{1e3 * row.measured_s:.1f} ms",
+            f"{1e3 * row.low_s:.1f}–{1e3 * row.high_s:.1f} ms",
+            f"{row.predicted_s / row.measured_s - 1:+.1%}",
         )
+        for row in rows
+    )
+    yield from table(heads, "llrrlr", cells)
     yield ""
     for plan, error in errors_by_plan(rows).items():
         yield f"{plan}: {error:+.1%}"

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 import json
 from typing import TYPE_CHECKING
 
+from pages import table, text
+
 import dse
 from dse.errors import DseError
 from dse.graph import TaskKind
@@ -164,8 +166,6 @@ The two rates of the attention kernel were fitted on two of the file's figures; 
 the calibration of the H100, which saw none of them, and everything else from models fitted
 elsewhere.
 
-| part | measured | predicted | error |
-|---|---:|---:|---:|
 """
 
 _CAUSES = """
@@ -183,9 +183,12 @@ def sequence_section(rows: list[SequenceRow]) -> str:
     if not rows:
         return ""
     source = "NVIDIA/recsys-examples at 43465aea"
-    lines = [
-        f"| {row.part} | {row.measured_ms:.3f} ms | {row.predicted_ms:.3f} ms | "
-        f"{100 * row.error:+.1f} %{' (fitted)' if row.fitted else ''} |"
+    cells = (
+        (
+            *(row.part, f"{row.measured_ms:.3f} ms", f"{row.predicted_ms:.3f} ms"),
+            f"{100 * row.error:+.1f} %{' (fitted)' if row.fitted else ''}",
+        )
         for row in rows
-    ]
-    return "".join([_SECTION.format(source=source), "\n".join(lines), "\n", _CAUSES])
+    )
+    times = text(table(("part", "measured", "predicted", "error"), "lr", cells))
+    return "".join([_SECTION.format(source=source), times, _CAUSES])

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from accuracy_page import replace_section
+from pages import replace_section, table
 from sharding_marks import (
     SECOND_S,
     comparison_marks,
@@ -110,19 +110,16 @@ def rows_of(results: Sequence[TaskResult]) -> list[Row]:
 def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yields the rows as a Markdown table."""
     heads = ("tables × ranks", "platform, memory", "method", "median", "worst", "fits", "plan in")
-    yield f"| {' | '.join(heads)} | processor | scored |"
-    yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
-    for row in rows:
-        ratios = [
-            "–" if ratio is None else f"{ratio:.3f}"
-            for ratio in (row.median_over_bound, row.worst_over_bound)
-        ]
-        scored = f"{row.plans_scored:,}" if row.plans_scored else "–"
-        yield (
-            f"| {row.tables} × {row.ranks} | {row.platform}, {row.memory} | {row.method} "
-            f"| {ratios[0]} | {ratios[1]} | {row.feasible} of {row.tasks} "
-            f"| {_seconds(row.planning_time_s)} | {_seconds(row.cpu_time_s)} | {scored} |"
+    cells = (
+        (
+            *(f"{row.tables} × {row.ranks}", f"{row.platform}, {row.memory}", row.method),
+            *(_ratio(row.median_over_bound), _ratio(row.worst_over_bound)),
+            *(f"{row.feasible} of {row.tasks}", _seconds(row.planning_time_s)),
+            *(_seconds(row.cpu_time_s), f"{row.plans_scored:,}" if row.plans_scored else "–"),
         )
+        for row in rows
+    )
+    yield from table((*heads, "processor", "scored"), "lllr", cells)
     if not torchrec_installed():
         yield ""
         yield "TorchRec: not installed."
@@ -139,13 +136,19 @@ def mark_lines(marks: Sequence[Mark]) -> Iterator[str]:
 
 def growth_lines(points: Sequence[Growth]) -> Iterator[str]:
     """Yields the growth of planning time as a Markdown table."""
-    yield "| tables × ranks | tables × ranks × log₂ tables | processor time | plans scored |"
-    yield "|---|---:|---:|---:|"
-    for point in points:
-        yield (
-            f"| {point.tables} × {point.ranks} | {point.size:,.0f} "
-            f"| {_seconds(point.cpu_time_s)} | {point.plans_scored:,} |"
+    heads = ("tables × ranks", "tables × ranks × log₂ tables", "processor time", "plans scored")
+    cells = (
+        (
+            *(f"{point.tables} × {point.ranks}", f"{point.size:,.0f}"),
+            *(_seconds(point.cpu_time_s), f"{point.plans_scored:,}"),
         )
+        for point in points
+    )
+    yield from table(heads, "lr", cells)
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.3f}"
 
 
 def _seconds(seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from pages import table, text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -41,9 +43,8 @@ def methods_section(rows: Sequence[Row]) -> str:
         rows: Of all settings that were run.
     """
     limits = [name for name in _methods(rows) if _is_ours(name)]
-    lines = ["\n" + TITLE + _HEAD, *_table(rows, limits), "\n", *_summary(rows)]
-    lines += [_NOTES, *_times(rows, limits)]
-    return "".join(lines)
+    parts = ["\n" + TITLE + _HEAD, _table(rows, limits), "\n", *_summary(rows)]
+    return "".join([*parts, _NOTES, _times(rows, limits)])
 
 
 def ratios(rows: Iterable[Row], method: str, memory: str) -> list[float]:
@@ -80,10 +81,8 @@ def _is_greedy(method: str) -> bool:
     return method not in ("random", TORCHREC) and not _is_ours(method)
 
 
-def _table(rows: Sequence[Row], limits: Sequence[str]) -> Iterator[str]:
-    heads = ("tables × ranks", "platform, memory", "random", "best greedy", TORCHREC, *limits)
-    yield f"| {' | '.join(heads)} |\n"
-    yield "|---|---|" + "---:|" * (3 + len(limits)) + "\n"
+def _table(rows: Sequence[Row], limits: Sequence[str]) -> str:
+    found = []
     for setting in dict.fromkeys(_setting(row) for row in rows):
         of = {row.method: row for row in rows if _setting(row) == setting}
         greedy = min(
@@ -95,7 +94,9 @@ def _table(rows: Sequence[Row], limits: Sequence[str]) -> Iterator[str]:
         cells = [_ratio(of.get("random")), best, _ratio(of.get(TORCHREC))]
         cells += [_ratio(of.get(name)) for name in limits]
         tables, ranks, platform, memory = setting
-        yield f"| {tables} × {ranks} | {platform}, {memory} | {' | '.join(cells)} |\n"
+        found.append((f"{tables} × {ranks}", f"{platform}, {memory}", *cells))
+    heads = ("tables × ranks", "platform, memory", "random", "best greedy", TORCHREC, *limits)
+    return text(table(heads, "llr", found))
 
 
 def _ratio(row: Row | None) -> str:
@@ -138,14 +139,14 @@ def _span(found: Sequence[float]) -> str:
     return f"{low} to {high} %"
 
 
-def _times(rows: Sequence[Row], limits: Sequence[str]) -> Iterator[str]:
+def _times(rows: Sequence[Row], limits: Sequence[str]) -> str:
     timed = [TORCHREC, *(name for name in limits if ratios(rows, name, "loose"))]
-    yield f"| tables × ranks | {' | '.join(timed)} |\n"
-    yield "|---|" + "---:|" * len(timed) + "\n"
-    for size in dict.fromkeys((row.tables, row.ranks) for row in shared(rows)):
-        cells = [planning_time(rows, size, name) for name in timed]
-        yield f"| {size[0]} × {size[1]} | {' | '.join(cells)} |\n"
-    yield "\nGreedy planners take milliseconds.\n"
+    cells = (
+        (f"{size[0]} × {size[1]}", *(planning_time(rows, size, name) for name in timed))
+        for size in dict.fromkeys((row.tables, row.ranks) for row in shared(rows))
+    )
+    lines = table(("tables × ranks", *timed), "lr", cells)
+    return text(lines) + "\nGreedy planners take milliseconds.\n"
 
 
 def planning_time(rows: Iterable[Row], size: tuple[int, int], method: str) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import json
-import math
 from typing import TYPE_CHECKING
 
 from end_to_end_figures import Limit, judged, mark_document, plain
+from pages import number, percent
 from step_figures import all_figures, by_family, read_all, step_files
 from step_groups import group_errors
 
@@ -143,13 +143,3 @@ def _print_groups(groups: Sequence[GroupErrors]) -> None:
             f"{percent(row.worst.median):>6} of {row.worst.name}; "
             f"{', '.join(row.refitted) or 'none (as shipped)'}"
         )
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """Returns a share in percent, or a dash."""
-    return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
-
-
-def number(value: float, *, sign: bool = False) -> str:
-    """Returns a number with two digits behind the point, or a dash."""
-    return "–" if math.isnan(value) else f"{value:{'+' if sign else ''}.2f}"

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from end_to_end_plot import scatter_by_family
+from pages import number, percent, table, text
 from step_figures import case_of
 from step_groups import fitted_here
-from step_marks import number, percent
 from step_plot import group_picture
 
 from dse.workload.transformer import TRANSFORMER_PROGRAMS
@@ -92,8 +92,6 @@ Each group is predicted with values that were fitted again on all other rows of 
 the least mean absolute error between half and twice the shipped value. Programs without values
 fitted on their own steps show the shipped model by group.
 
-| program | left out by | groups | median | inside 90 % | worst group | its median | fitted again |
-|---|---|---:|---:|---:|---|---:|---|
 """
 
 _PICTURE = """
@@ -136,34 +134,28 @@ def write_step_pictures(report: StepReport, folder: Path) -> None:
 
 
 def _times(figures: Sequence[StepFigures]) -> str:
-    lines = [
-        "| program | rows of | rows | failed | refused | median | mean | max | bias "
-        "| inside 90 % | roofline's median |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in figures:
-        errors = " | ".join(percent(value) for value in (row.median, row.mean, row.largest))
-        shares = f"{percent(row.coverage, 0)} | {percent(row.roofline, 0)}"
-        lines.append(
-            f"| `{row.family}` | {row.files} | {row.rows:,} | {row.failed} | {row.refused} "
-            f"| {errors} | {number(row.bias, sign=True)} | {shares} |"
+    heads = ("program", "rows of", "rows", "failed", "refused", "median", "mean", "max", "bias")
+    cells = (
+        (
+            *(f"`{row.family}`", row.files, f"{row.rows:,}", row.failed, row.refused),
+            *(percent(value) for value in (row.median, row.mean, row.largest)),
+            *(number(row.bias, sign=True), percent(row.coverage, 0), percent(row.roofline, 0)),
         )
-    return "\n".join(lines) + "\n"
+        for row in figures
+    )
+    return text(table((*heads, "inside 90 %", "roofline's median"), "llr", cells))
 
 
 def _plans(figures: Sequence[StepFigures]) -> str:
-    lines = [
-        "| program | groups | τ | chosen within 10 % | mean regret | memory | ran: fits | "
-        "failed: fits |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in figures:
-        shares = (row.chosen, row.regret, row.memory, row.fits, row.failed_fits)
-        lines.append(
-            f"| `{row.family}` | {row.groups} | {number(row.tau)} | "
-            f"{' | '.join(percent(share) for share in shares)} |"
+    heads = ("program", "groups", "τ", "chosen within 10 %", "mean regret", "memory")
+    cells = (
+        (
+            *(f"`{row.family}`", row.groups, number(row.tau), percent(row.chosen)),
+            *(percent(share) for share in (row.regret, row.memory, row.fits, row.failed_fits)),
         )
-    return "\n".join(lines) + "\n"
+        for row in figures
+    )
+    return text(table((*heads, "ran: fits", "failed: fits"), "lr", cells))
 
 
 def _fitted(figures: Sequence[StepFigures]) -> str:
@@ -187,15 +179,16 @@ def _fitted(figures: Sequence[StepFigures]) -> str:
 
 
 def _left_out(groups: Sequence[GroupErrors]) -> str:
-    lines = []
-    for row in groups:
-        again = ", ".join(f"`{name}`" for name in row.refitted) or "–"
-        lines.append(
-            f"| `{row.family}` | {row.by} | {len(row.groups)} | {percent(row.median)} "
-            f"| {percent(row.coverage, 0)} | {row.worst.name} | {percent(row.worst.median)} "
-            f"| {again} |"
+    heads = ("program", "left out by", "groups", "median", "inside 90 %", "worst group")
+    cells = (
+        (
+            *(f"`{row.family}`", row.by, len(row.groups), percent(row.median)),
+            *(percent(row.coverage, 0), row.worst.name, percent(row.worst.median)),
+            ", ".join(f"`{name}`" for name in row.refitted) or "–",
         )
-    return "\n".join(lines) + "\n"
+        for row in groups
+    )
+    return text(table((*heads, "its median", "fitted again"), "llrrrlrl", cells))
 
 
 def _missed(marks: Sequence[Mark]) -> str:

@@ -14,6 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pages import without_nan
 import pandas as pd
 from published_cases import job_of, platform_of, program_of
 from published_evaluations import evaluation_batch_size, without_storage
@@ -323,7 +324,7 @@ def compare_train_only(path: Path, *, as_json: bool) -> None:
             "groups": [asdict(row) for row in groups],
             "marks": [asdict(mark) for mark in marks],
         }
-        print(json.dumps(_without_nan(document), indent=1))
+        print(json.dumps(without_nan(document), indent=1))
         return
     print(f"{'measured':>10} {'predicted':>10} {'error':>8}  {'evaluation':>17}  case (ms)")
     for case in cases:
@@ -361,11 +362,3 @@ def _line(case: TrainOnlyCase) -> str:
         f"{1e3 * case.measured_s:10.3f} {1e3 * case.predicted_s:10.3f} "
         f"{100 * case.error:+7.1f}%{outside} {evaluation}  {name}{note}"
     )
-
-
-def _without_nan(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _without_nan(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pages import number, percent, table, text
 from train_only_cases import group_figures, train_only_marks
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ predicted: iterations are those of later stretches, and evaluations are predicte
 Where something else was waited for, the rate is too low, and hardly ever decides: of the {bound}
 below, wrongly for the four H100 PCIe, whose evaluations wait for exchanges like their iterations.
 
-| bound by storage | GB/s | measured, ms | predicted, ms | error | without |
-|---|---:|---:|---:|---:|---:|
 {reading}
 Batches of evaluations are those of the configurations: 262,144 samples of DLRM-DCNv2, or 16,384 a
 rank if that is more; 1.8 million of the one-hot model, 55,296 on four devices (Dell's of v1.1
@@ -86,16 +85,24 @@ counts that work with the updates, and not in gaps of exchanges.
 """
 
 
-def _reading_line(case: TrainOnlyCase) -> str:
-    """Returns the line of a case in the table of those that storage decides; else nothing."""
-    if not case.unlimited_s > 0:
-        return ""
-    without = case.unlimited_s / case.measured_s - 1
-    return (
-        f"| {case.case}, {case.gpus} × {case.platform} | {case.read_rate_bytes_per_s / 1e9:.1f} "
-        f"| {1e3 * case.measured_s:.3f} | {1e3 * case.predicted_s:.3f} "
-        f"| {100 * case.error:+.1f} % | {100 * without:+.1f} % |\n"
+def _times(case: TrainOnlyCase) -> tuple[str, str, str]:
+    """Returns the cells of a case that compare its times."""
+    times = (f"{1e3 * time_s:.3f}" for time_s in (case.measured_s, case.predicted_s))
+    return (*times, f"{100 * case.error:+.1f} %")
+
+
+def _reading(cases: Sequence[TrainOnlyCase]) -> str:
+    """Returns the table of those that storage decides."""
+    heads = ("bound by storage", "GB/s", "measured, ms", "predicted, ms", "error", "without")
+    cells = (
+        (
+            *(f"{case.case}, {case.gpus} × {case.platform}",),
+            *(f"{case.read_rate_bytes_per_s / 1e9:.1f}", *_times(case)),
+            f"{100 * (case.unlimited_s / case.measured_s - 1):+.1f} %",
+        )
+        for case in cases
     )
+    return text(table(heads, "lr", cells))
 
 
 def train_only_section(cases: Sequence[TrainOnlyCase]) -> str:
@@ -106,34 +113,39 @@ def train_only_section(cases: Sequence[TrainOnlyCase]) -> str:
     """
     if not cases:
         return ""
-    lines = [
+    bound = [case for case in cases if case.unlimited_s > 0]
+    parts = [
         _HEAD.format(
             count=len(cases),
             doubtful=sum(bool(case.note) for case in cases),
             problems=sum(bool(case.problem) for case in cases),
-            bound=sum(case.unlimited_s > 0 for case in cases),
-            reading="".join(map(_reading_line, cases)),
+            bound=len(bound),
+            reading=_reading(bound),
         ),
-        "| submissions | n | median | MAPE | bias | inside 90 % | evaluation: median | bias |\n",
-        "|---|---:|---:|---:|---:|---:|---:|---:|\n",
+        _groups(cases),
     ]
-    for row in group_figures(cases):
-        errors = " | ".join(f"{100 * value:.1f} %" for value in (row.median, row.mape))
-        lines.append(
-            f"| {row.group} | {row.cases} | {errors} | {row.bias:+.2f} | {100 * row.inside:.0f} % "
-            f"| {100 * row.evaluation_median:.0f} % | {row.evaluation_bias:+.2f} |\n"
-        )
-    lines.append("\n| target | reached | |\n|---|---:|---|\n")
+    parts.append("\n| target | reached | |\n|---|---:|---|\n")
     for mark in train_only_marks(cases):
         reached = "–" if math.isnan(mark.reached) else f"{100 * mark.reached:.1f} %"
         met = "met" if mark.met else "**missed**"
-        lines.append(f"| {mark.aim} | {reached} (≤ {100 * mark.limit:.0f} %) | {met} |\n")
-    large = [case for case in cases if case.gpus >= 64 and not case.problem]
-    lines.append("\n| 64 devices and more | measured, ms | predicted, ms | error |\n")
-    lines.append("|---|---:|---:|---:|\n")
-    lines += [
-        f"| {case.round}, {case.gpus} × {case.platform} | {1e3 * case.measured_s:.3f} "
-        f"| {1e3 * case.predicted_s:.3f} | {100 * case.error:+.1f} % |\n"
-        for case in large
-    ]
-    return "".join([*lines, _CAUSES])
+        parts.append(f"| {mark.aim} | {reached} (≤ {100 * mark.limit:.0f} %) | {met} |\n")
+    large = (
+        (f"{case.round}, {case.gpus} × {case.platform}", *_times(case))
+        for case in cases
+        if case.gpus >= 64 and not case.problem
+    )
+    heads = ("64 devices and more", "measured, ms", "predicted, ms", "error")
+    return "".join([*parts, "\n", text(table(heads, "lr", large)), _CAUSES])
+
+
+def _groups(cases: Sequence[TrainOnlyCase]) -> str:
+    heads = ("submissions", "n", "median", "MAPE", "bias", "inside 90 %", "evaluation: median")
+    cells = (
+        (
+            *(row.group, row.cases, percent(row.median), percent(row.mape)),
+            *(number(row.bias, sign=True), percent(row.inside, 0)),
+            *(percent(row.evaluation_median, 0), number(row.evaluation_bias, sign=True)),
+        )
+        for row in group_figures(cases)
+    )
+    return text(table((*heads, "bias"), "lr", cells))

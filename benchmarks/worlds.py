@@ -15,7 +15,7 @@ from pathlib import Path
 import subprocess
 import sys
 
-from accuracy_page import replace_section
+from pages import replace_section, table, text
 
 RANKS = (1024, 4096, 16384, 65536)
 
@@ -56,16 +56,15 @@ def measured(arguments: tuple[str, ...], ranks: int) -> tuple[float, float]:
 
 def section(ranks: list[int]) -> str:
     """Returns the section of the page, with its title."""
-    titles, rule = " | ".join(COMMANDS), "|---:" * (1 + len(COMMANDS))
-    lines = ["\n", TITLE, _HEAD, f"| ranks | {titles} |\n", rule, "|\n"]
+    rows = []
     for count in ranks:
         cells = []
         for arguments in COMMANDS.values():
             seconds, memory_bytes = measured(arguments, count)
             cells.append(f"{seconds:.1f} s, {memory_bytes / 2**30:.2f} GiB")
         print(count, *cells, sep="  ", flush=True)
-        lines.append(f"| {count:,} | {' | '.join(cells)} |\n")
-    return "".join((*lines, _NOTES))
+        rows.append((f"{count:,}", *cells))
+    return "".join(("\n", TITLE, _HEAD, text(table(("ranks", *COMMANDS), "r", rows)), _NOTES))
 
 
 def main() -> None:

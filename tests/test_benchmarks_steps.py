@@ -218,7 +218,7 @@ def test_the_section_of_the_page_is_replaced(benchmark, marks, figures, sourced,
     report = marks.StepReport(steps, families, marks.step_marks(families), groups)
     path = tmp_path / "page.md"
     path.write_text(f"# A\n\n## Before\n\nb\n\n{page.TITLE}\nold\n\n## After\n\na\n")
-    replace_section = benchmark("accuracy_page").replace_section
+    replace_section = benchmark("pages").replace_section
     replace_section(path, page.step_section(report))
     text = path.read_text()
     assert [line for line in text.splitlines() if line.startswith("## ")] == [

@@ -8,6 +8,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pages import table
 
 from dse.calibration import fit_machine, write_machine
 from dse.calibration.microbench import read_session
@@ -92,8 +93,7 @@ def _versions(libraries: tuple[tuple[str, str], ...]) -> str:
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    for row in (heads, ("---",) * len(heads), *rows):
-        yield f"| {' | '.join(row)} |"
+    yield from table(heads, "l", rows)
     yield ""
 
 
