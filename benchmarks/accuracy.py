@@ -167,7 +167,7 @@ def print_end_to_end(cases: list[EndToEndCase], *, every: bool) -> None:
             f"{row.tau:5.2f} {100 * row.pairwise:5.1f}% {percent(row.coverage, 0):>11}"
         )
     for mark in judged(families):
-        print(f"{'met' if mark.met else 'MISSED':<7} {mark}")
+        print(mark.line)
 
 
 def compare_steps(path: Path, *, as_json: bool, page: Path | None) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from accuracy import published, shipped_rows
 from end_to_end_figures import OURS, file_figures
 from folders import DATA, ROOT
+from pages import percent
 from sharding import read_rows
 from sharding_page import TORCHREC, planning_time, ratios, shared
 from step_figures import all_figures, read_all
@@ -154,7 +155,7 @@ def step_lines(data: Path) -> Iterator[Line]:
         )
         yield Line(
             f"the same inside the 90 % interval, {words}",
-            f"{100 * row.coverage:.0f} %",
+            percent(row.coverage, 0),
             "no intervals",
         )
 
@@ -190,11 +191,6 @@ def larger_steps() -> str:
     steps = read_all([MEASUREMENTS / "korthikanti_2022.csv"])
     (row,) = all_figures([one for one in steps if one.step.case.startswith(("530B", "1T"))])
     return f"{percent(row.mean)} on average, {percent(row.largest)} at most"
-
-
-def percent(share: float) -> str:
-    """Returns a share for people."""
-    return f"{100 * share:.1f} %"
 
 
 def page(data: Path) -> str:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 from end_to_end_cases import RATE
+from marks import Mark
 import numpy as np
 from pages import without_nan
 
@@ -108,25 +109,6 @@ class Limit:
         return f"{value:.0f}" if self.figure == "refused" else f"{100 * value:.1f} %"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One aim with what was reached.
-
-    Attributes:
-        aim: The aim.
-        reached: The figure; NaN where there is none.
-        met: Whether all cases of the family were predicted and the figure keeps the limit.
-    """
-
-    aim: Limit
-    reached: float
-    met: bool
-
-    def __str__(self) -> str:
-        figure = {"tau": "τ", "largest": "max"}.get(self.aim.figure, self.aim.figure)
-        return f"{self.aim.family}: {figure} {self.aim.text(self.reached)} ({self.aim})"
-
-
 AIMS = (
     Limit("dlrm cuda graphs", "median", 0.12),
     Limit("dlrm cuda graphs", "tau", least=0.85),
@@ -200,7 +182,9 @@ def judged(figures: Iterable[FamilyFigures], aims: Sequence[Limit] = AIMS) -> li
         kept &= (aim.most is None or reached <= aim.most) and (
             aim.least is None or reached >= aim.least
         )
-        marks.append(Mark(aim, reached, kept))
+        figure = {"tau": "τ", "largest": "max"}.get(aim.figure, aim.figure)
+        words = f"{figure} {aim.text(reached)}"
+        marks.append(Mark(aim.family, words, str(aim), kept, reached))
     return marks
 
 
@@ -211,13 +195,16 @@ def end_to_end_document(cases: Sequence[EndToEndCase]) -> dict[str, object]:
     return {
         "cases": [plain(case) for case in cases],
         "figures": [plain(row) for row in rows],
-        "marks": [mark_document(mark) for mark in judged(families)],
+        "marks": mark_documents(AIMS, judged(families)),
     }
 
 
-def mark_document(mark: Mark) -> dict[str, object]:
-    """Returns a mark for machines."""
-    return {**plain(mark.aim), "reached": plain(mark)["reached"], "met": mark.met}
+def mark_documents(aims: Sequence[Limit], marks: Sequence[Mark]) -> list[dict[str, object]]:
+    """Returns the marks of aims for machines."""
+    return [
+        {**plain(aim), "reached": without_nan(mark.value), "met": mark.met}
+        for aim, mark in zip(aims, marks, strict=True)
+    ]
 
 
 def plain(row: DataclassInstance) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from end_to_end_figures import OURS, family_figures, file_figures, judged, worst
 from end_to_end_plot import scatter
+from marks import mark_table
 from pages import number, percent, table, text
 
 from dse.workload.dlrm import DLRM_PROGRAMS
@@ -78,10 +79,7 @@ def end_to_end_section(cases: Sequence[EndToEndCase]) -> str:
     """
     families = family_figures(cases)
     parts = [_HEAD.format(count=len(cases)), _figures_table([*families, *file_figures(cases)])]
-    parts.append("\n| target | reached | |\n|---|---:|---|\n")
-    for mark in judged(families):
-        name, _, rest = str(mark).partition(": ")
-        parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")
+    parts += ["\n", mark_table(judged(families))]
     words = "recommendation models, samples per second"
     parts.append(f"\n![Predicted against measured: {words}](images/{PICTURE})\n")
     parts += [_parameters(), _misses(cases)]

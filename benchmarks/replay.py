@@ -11,7 +11,6 @@ machine disturbs least: that of the job itself without any profiler, and that of
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
 import json
 import os
 from pathlib import Path
@@ -25,6 +24,7 @@ from folders import DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from marks import Mark
 from replay_jobs import JOBS
 
 from dse.trace.replay import ReplayOptions, replay
@@ -47,23 +47,6 @@ PUBLISHED = (
 DLRM = "dlrm_pytorch_et.tar.gz"
 #: Reason for time that belongs to no operator.
 OUTSIDE = "work of the device outside of operators"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One aim.
-
-    Attributes:
-        name: What is measured.
-        aim: What is meant to be reached.
-        figure: What was measured, in words.
-        met: Whether it is reached.
-    """
-
-    name: str
-    aim: str
-    figure: str
-    met: bool
 
 
 def job_marks(name: str, rounds: int) -> Iterator[Mark]:
@@ -92,17 +75,17 @@ def job_marks(name: str, rounds: int) -> Iterator[Mark]:
     assert original.profiled_s is not None
     yield Mark(
         f"{name}: time of a step",
-        f"within {100 * ERROR:.0f} %",
         f"{1e3 * after_s:.1f} ms replayed, {1e3 * before_s:.1f} ms trained: {100 * error:+.1f} % "
         f"(processor time; on the clock {1e3 * original.profiled_s / STEPS:.1f} ms with the "
         f"profiler, {1e3 * (original.unprofiled_s or 0) / STEPS:.1f} ms without)",
+        f"within {100 * ERROR:.0f} %",
         abs(error) <= ERROR,
     )
     share = rank.coverage.time_share or 0.0
     yield Mark(
         f"{name}: operators' time that is replayed",
-        f"at least {100 * COVERAGE:.0f} %",
         f"{100 * share:.2f} %, {rank.coverage.replayed} of {rank.coverage.operators} operators",
+        f"at least {100 * COVERAGE:.0f} %",
         share >= COVERAGE,
     )
 
@@ -122,10 +105,10 @@ def dlrm_mark(folder: Path) -> Mark:
     shares = [rank.coverage.time_share or 0.0 for rank in result.ranks]
     return Mark(
         "eight ranks of a DLRM on V100 (schema 1.0.1)",
-        "every operator is rebuilt or listed with its reason",
         f"{len(result.ranks)} ranks, collectives {result.collectives}: {first.coverage.replayed} "
         f"of {first.coverage.operators} operators, {100 * min(shares):.1f}–"
         f"{100 * max(shares):.1f} % of the host's time; not: {'; '.join(reasons)}",
+        "every operator is rebuilt or listed with its reason",
         accounted and len(result.ranks) == 8,
     )
 
@@ -148,12 +131,12 @@ def published_marks(folder: Path) -> Iterator[Mark]:
         reasons = sorted({f"{one.name}: {one.reason}" for one in rank.skipped})
         yield Mark(
             f"{name} on the CPU",
-            "it replays",
             f"{rank.coverage.replayed} of {rank.coverage.operators} operators in "
             f"{rank.replayed_s:.2f} s"
             + (f", batch {rank.batch[1]} for {rank.batch[0]}" if rank.batch else "")
             + f", collectives {result.collectives}"
             + (f"; not: {'; '.join(reasons)}" if reasons else ""),
+            "it replays",
             rank.coverage.operator_share >= COVERAGE,
         )
 
@@ -173,8 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def tell(mark: Mark) -> None:
         marks.append(mark)
         if not given.json:
-            words = f"{'met   ' if mark.met else 'missed'}  {mark.name} ({mark.aim}): "
-            print(words + mark.figure, flush=True)
+            print(mark.line, flush=True)
 
     for name in filter(None, given.jobs.split(",")):
         for mark in job_marks(name, given.rounds):
@@ -186,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         print(f"no published traces in {given.traces}", file=sys.stderr)
     if given.json:
-        print(json.dumps([asdict(mark) for mark in marks], indent=1))
+        fields = ("name", "aim", "figure", "met")
+        rows = [{name: getattr(mark, name) for name in fields} for mark in marks]
+        print(json.dumps(rows, indent=1))
     return 0 if all(mark.met for mark in marks) else 1
 
 

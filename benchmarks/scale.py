@@ -31,6 +31,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from marks import Mark
 import scale_driver
 
 #: Trials that the marks of whole runs speak of.
@@ -40,6 +41,8 @@ MAX_RAY_S = 90.0
 MIN_SPEED_UP = 1.7
 MAX_OVERHEAD_S = 0.005
 MAX_RESIDENT_BYTES = 600e6
+
+_OVERHEAD = f"at most {MAX_OVERHEAD_S * 1e3:.0f} ms a trial"
 
 #: How often the memory of a run is looked at.
 SAMPLE_S = 0.5
@@ -160,21 +163,6 @@ def measured(executor: str, jobs: int, space: str, trials: int) -> Case:
     return Case(**json.loads(text) | {"largest_bytes": largest, "together_bytes": together})
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One demand and what was found.
-
-    Attributes:
-        name: What is demanded.
-        figure: What was found, in words.
-        met: Whether that is enough; None if what was measured does not say.
-    """
-
-    name: str
-    figure: str
-    met: bool | None
-
-
 def marks_of(cases: dict[str, Case]) -> list[Mark]:
     """Judges all marks that the cases speak of."""
     marks = []
@@ -188,8 +176,9 @@ def marks_of(cases: dict[str, Case]) -> list[Mark]:
             said = "" if whole else "at least "
             marks.append(
                 Mark(
-                    f"{MARK_TRIALS:,} trials, {words}: at most {limit_s:.0f} s",
+                    f"{MARK_TRIALS:,} trials, {words}",
                     f"{said}{found_s:.1f} s",
+                    f"at most {limit_s:.0f} s",
                     False if found_s > limit_s else whole or None,
                 )
             )
@@ -198,8 +187,9 @@ def marks_of(cases: dict[str, Case]) -> list[Mark]:
             ratio = cases[name].trials_per_s / cases["serial"].trials_per_s
             marks.append(
                 Mark(
-                    f"speed-up of {cases[name].jobs} jobs, {name}: at least {MIN_SPEED_UP}",
+                    f"speed-up of {cases[name].jobs} jobs, {name}",
                     f"{ratio:.2f}",
+                    f"at least {MIN_SPEED_UP}",
                     ratio >= MIN_SPEED_UP,
                 )
             )
@@ -208,8 +198,9 @@ def marks_of(cases: dict[str, Case]) -> list[Mark]:
             overhead_s = cases[name].overhead_s
             marks.append(
                 Mark(
-                    f"asking process, {name}: at most {MAX_OVERHEAD_S * 1e3:.0f} ms a trial",
+                    f"asking process, {name}",
                     f"{overhead_s * 1e3:.2f} ms",
+                    _OVERHEAD,
                     overhead_s <= MAX_OVERHEAD_S,
                 )
             )
@@ -218,15 +209,16 @@ def marks_of(cases: dict[str, Case]) -> list[Mark]:
     largest = max(case.largest_bytes for case in cases.values())
     marks.append(memory_mark("resident memory of a process", largest))
     same = len({case.front for case in cases.values()}) == 1
-    marks.append(Mark("one front from all executors", "the same" if same else "differs", same))
+    marks.append(Mark("one front from all executors", "the same" if same else "differs", "", same))
     return marks
 
 
 def memory_mark(what: str, largest_bytes: float) -> Mark:
     """Judges the most memory that something had."""
     return Mark(
-        f"{what}: at most {MAX_RESIDENT_BYTES / 1e6:.0f} MB",
+        what,
         f"{largest_bytes / 1e6:.0f} MB",
+        f"at most {MAX_RESIDENT_BYTES / 1e6:.0f} MB",
         largest_bytes <= MAX_RESIDENT_BYTES,
     )
 
@@ -238,8 +230,9 @@ def driver_marks(costs: list[scale_driver.DriverCost]) -> list[Mark]:
         where = f"asking process, {cost.trials[-1]:,} trials, {cost.executor}"
         marks.append(
             Mark(
-                f"{where}: at most {MAX_OVERHEAD_S * 1e3:.0f} ms a trial",
+                where,
                 f"{cost.mean_s * 1e3:.2f} ms, {cost.last_s * 1e3:.2f} ms in the last tenth",
+                _OVERHEAD,
                 cost.mean_s <= MAX_OVERHEAD_S,
             )
         )
@@ -288,7 +281,7 @@ def main() -> None:
                     "processors": os.cpu_count(),
                     "cases": [asdict(case) for case in cases.values()],
                     "driver": [asdict(cost) for cost in costs],
-                    "marks": [asdict(mark) for mark in marks],
+                    "marks": [_document(mark) for mark in marks],
                 },
                 indent=1,
             )
@@ -309,8 +302,12 @@ def main() -> None:
             f"{case.trials_per_s:9.2f} {driver:>10} {case.largest_bytes / 1e6:11.0f}"
         )
     for mark in marks:
-        verdict = "open" if mark.met is None else "met" if mark.met else "missed"
-        print(f"{verdict:<6}  {mark.name}: {mark.figure}")
+        print(mark.line)
+
+
+def _document(mark: Mark) -> dict[str, object]:
+    name = f"{mark.name}: {mark.aim}" if mark.aim else mark.name
+    return {"name": name, "figure": mark.figure, "met": mark.met}
 
 
 if __name__ == "__main__":

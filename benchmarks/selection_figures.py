@@ -8,6 +8,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
+from marks import Mark
 import numpy as np
 from pages import table
 
@@ -170,6 +171,4 @@ def lines(rows: Sequence[TaskRow]) -> Iterator[str]:
         yield f"{name}: {value:.3g}"
     yield ""
     for name, sign, mark in MARKS:
-        value = figures[name]
-        met = value >= mark if sign == "≥" else value <= mark
-        yield f"{'met' if met else 'MISSED'}: {name} {value:.1%}, mark {sign} {mark:.0%}"
+        yield Mark.of(name, figures[name], sign, mark, "{:.1%}".format).line

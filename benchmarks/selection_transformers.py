@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from marks import Mark
 import numpy as np
 from pages import table
 
@@ -48,7 +49,7 @@ TOLERANCE = 0.10
 RANKS = 2
 
 #: Least Kendall's τ, mean of the tasks, and largest geometric mean error of the time.
-MARKS = {"kendall_tau": (">=", 0.8), "geomean_time_error": ("<=", 0.12)}
+MARKS = {"kendall_tau": ("≥", 0.8), "geomean_time_error": ("≤", 0.12)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +227,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     for name, value in figures.items():
         yield f"{name}: {value:.3g}"
     for name, (sign, mark) in MARKS.items():
-        met = figures[name] >= mark if sign == ">=" else figures[name] <= mark
-        yield f"{'met' if met else 'MISSED'}: {name} {figures[name]:.3g}, mark {sign} {mark:g}"
+        yield Mark.of(name, figures[name], sign, mark, "{:.3g}".format).line
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from pages import replace_section, table
+from pages import replace_section, table, text
 from sharding_marks import (
     SECOND_S,
     comparison_marks,
@@ -43,7 +43,8 @@ from sharding_tasks import draw_task, ours, run_task, torchrec_installed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sharding_marks import Growth, Mark
+    from marks import Mark
+    from sharding_marks import Growth
     from sharding_tasks import TaskResult
 
 
@@ -126,12 +127,12 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def mark_lines(marks: Sequence[Mark]) -> Iterator[str]:
-    """Yields the marks as a Markdown table."""
-    yield "| what | measured | mark | |"
-    yield "|---|---:|---:|---|"
-    for mark in marks:
-        verdict = "reached" if mark.reached else "**MISSED**"
-        yield f"| {mark.what} | {mark.measured} | {mark.mark} | {verdict} |"
+    """Yields the marks as the table of docs/performance.md."""
+    cells = (
+        (mark.name, mark.figure, mark.aim, "reached" if mark.met else "**MISSED**")
+        for mark in marks
+    )
+    yield from table(("what", "measured", "mark", ""), "lrrl", cells)
 
 
 def growth_lines(points: Sequence[Growth]) -> Iterator[str]:
@@ -262,7 +263,7 @@ def _marks(arguments: argparse.Namespace) -> tuple[list[Mark], list[Growth]]:
     ]
     marks += gap_marks(results)
     marks += comparison_marks(results, f"ours, {SECOND_S:g} s")
-    print("\n".join(mark_lines(marks)), file=sys.stderr, flush=True)
+    print(text(mark_lines(marks)), file=sys.stderr, end="", flush=True)
     if not arguments.no_large:
         marks += large_marks(measure_large(arguments.seed))
     points: list[Growth] = []
@@ -305,7 +306,15 @@ def main() -> None:
         found = {
             "torchrec": torchrec_installed(),
             "rows": [asdict(row) for row in rows],
-            "marks": [asdict(mark) for mark in marks],
+            "marks": [
+                {
+                    "what": mark.name,
+                    "measured": mark.figure,
+                    "mark": mark.aim,
+                    "reached": mark.met,
+                }
+                for mark in marks
+            ],
             "growth": [asdict(point) for point in points],
         }
         print(json.dumps(found, indent=1, ensure_ascii=False))

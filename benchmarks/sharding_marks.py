@@ -12,7 +12,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from marks import Mark
 import numpy as np
+from pages import percent
 from sharding_tasks import TaskResult, draw_task, ours, run_task
 from speed import best_of, random_options
 
@@ -33,23 +35,6 @@ LARGE_LIMIT_S = 18.0
 
 #: Tables and ranks whose search runs to its end.
 GROWTH_SIZES = ((20, 4), (50, 4), (50, 8), (100, 8), (200, 8), (200, 16), (400, 16), (400, 32))
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One aim.
-
-    Attributes:
-        what: What is measured.
-        measured: The figure, in words.
-        mark: The aim, in words.
-        reached: Whether it was reached.
-    """
-
-    what: str
-    measured: str
-    mark: str
-    reached: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +112,8 @@ def gap_marks(results: Sequence[TaskResult]) -> Iterator[Mark]:
     outcomes = [result.outcome(name) for result in results]
     of = f"{len(results)} tasks of 100 tables × 8 ranks"
     median, worst = statistics.median(gaps), max(gaps)
-    yield Mark(f"gap, median of {of}", _percent(median), "≤ 2 %", median <= 0.02)
-    where = f"{_percent(worst)} (task {results[gaps.index(worst)].task.number})"
+    yield Mark(f"gap, median of {of}", percent(median), "≤ 2 %", median <= 0.02)
+    where = f"{percent(worst)} (task {results[gaps.index(worst)].task.number})"
     yield Mark(f"gap, worst of {of}", where, "≤ 5 %", worst <= 0.05)
     longest = max(outcomes, key=lambda one: one.planning_time_s)
     yield _time_mark(f"planning time, longest of {of}", longest, 1.0)
@@ -145,7 +130,7 @@ def large_marks(large: LargeResult) -> Iterator[Mark]:
     name = f"ours, {LARGE_LIMIT_S:g} s"
     where = "856 tables × 128 ranks"
     gap, run = large.result.gap(name), large.result.outcome(name)
-    yield Mark(f"gap, {where}", _percent(gap), "≤ 5 %", gap <= 0.05)
+    yield Mark(f"gap, {where}", percent(gap), "≤ 5 %", gap <= 0.05)
     yield _time_mark(f"planning time, {where}", run, 20.0)
     for what, peak in (
         ("of the search", large.search_peak_bytes),
@@ -169,15 +154,11 @@ def comparison_marks(results: Sequence[TaskResult], method: str) -> Iterator[Mar
     )
     measured = f"{len(worse)} of {len(usable)} tasks"
     if worse:
-        measured += f", by up to {_percent(most)}"
+        measured += f", by up to {percent(most)}"
     yield Mark(f"{method}: worse than the best other method", measured, "0", not worse)
     lost = sum(not result.outcome(method).feasible for result in usable)
     what = f"{method}: no plan where another method has one"
     yield Mark(what, f"{lost} of {len(usable)} tasks", "0", not lost)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def growth_exponent(points: Sequence[Growth]) -> float:

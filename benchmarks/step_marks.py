@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import json
 from typing import TYPE_CHECKING
 
-from end_to_end_figures import Limit, judged, mark_document, plain
+from end_to_end_figures import Limit, judged, mark_documents, plain
 from pages import number, percent
 from step_figures import all_figures, by_family, read_all, step_files
 from step_groups import group_errors
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from end_to_end_figures import Mark
+    from marks import Mark
     from step_figures import SourcedStep, StepFigures
     from step_groups import GroupErrors
 
@@ -46,10 +46,15 @@ AIMS = (
 )
 
 
+def aims_of(figures: Sequence[StepFigures]) -> list[Limit]:
+    """Returns the aims of the families that there are."""
+    present = {row.family for row in figures}
+    return [aim for aim in AIMS if aim.family in present]
+
+
 def step_marks(figures: Sequence[StepFigures]) -> list[Mark]:
     """Returns the aims of the families that there are, with what was reached."""
-    present = {row.family for row in figures}
-    return judged(figures, [aim for aim in AIMS if aim.family in present])
+    return judged(figures, aims_of(figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class StepReport:
         return {
             "cases": [{"file": one.file, **one.step.document()} for one in self.steps],
             "figures": [plain(row) for row in self.figures],
-            "marks": [mark_document(mark) for mark in self.marks],
+            "marks": mark_documents(aims_of(self.figures), self.marks),
             "groups": [plain(row) for row in self.groups],
         }
 
@@ -103,7 +108,7 @@ def print_report(report: StepReport, *, as_json: bool) -> None:
     _print_groups(report.groups)
     print()
     for mark in report.marks:
-        print(f"{'met' if mark.met else 'MISSED':<7} {mark}")
+        print(mark.line)
     steps = [one.step for one in report.steps]
     # Some messages name the case, which is the name of its model.
     problems = [step.problem.replace(step.case, "the model") for step in steps if step.problem]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from end_to_end_plot import scatter_by_family
+from marks import mark_table
 from pages import number, percent, table, text
 from step_figures import case_of
 from step_groups import fitted_here
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from end_to_end_figures import Mark
+    from marks import Mark
     from step_figures import StepFigures
     from step_groups import GroupErrors
     from step_marks import StepReport
@@ -109,10 +109,7 @@ def step_section(report: StepReport) -> str:
     if not report.steps:
         return ""
     parts = ["\n", TITLE, _HEAD.format(rows=len(report.steps)), _times(report.figures)]
-    parts += [_PLANS, _plans(report.figures), "\n| target | reached | |\n|---|---:|---|\n"]
-    for mark in report.marks:
-        name, _, rest = str(mark).partition(": ")
-        parts.append(f"| {name} | {rest} | {'met' if mark.met else '**missed**'} |\n")
+    parts += [_PLANS, _plans(report.figures), "\n", mark_table(report.marks)]
     parts += [_PICTURE.format(scatter=_SCATTER, groups=_BY_GROUP), _fitted(report.figures)]
     parts += [_GROUPS, _left_out(report.groups), _missed(report.marks)]
     return "".join(parts)
@@ -197,8 +194,7 @@ def _missed(marks: Sequence[Mark]) -> str:
         return ""
     lines = ["\n### What is missed\n"]
     for mark in missed:
-        reached = "–" if math.isnan(mark.reached) else mark.aim.text(mark.reached)
-        name = f"`{mark.aim.family}`, {mark.aim.figure}: {reached} ({mark.aim})"
-        cause = CAUSES.get((mark.aim.family, mark.aim.figure), "The cause is not known.")
-        lines.append(f"* {name}. {cause}")
+        figure, _, reached = mark.figure.partition(" ")
+        cause = CAUSES.get((mark.name, figure), "The cause is not known.")
+        lines.append(f"* `{mark.name}`, {figure}: {reached} ({mark.aim}). {cause}")
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ disk, 8 GB of memory and ten minutes. `--write` replaces the table on that page.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 import gc
 from itertools import pairwise
 import json
@@ -33,6 +33,7 @@ import tempfile
 import time
 
 from folders import DATA, ROOT
+from marks import Mark
 import numpy as np
 from synthetic_trace import write_synthetic
 
@@ -68,28 +69,13 @@ REPEATS = 3
 TASKS = 100_000
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A figure and what it has to reach."""
-
-    what: str
-    value: float
-    limit: float
-    unit: str
-    at_least: bool = False
-
-    @property
-    def reached(self) -> bool:
-        """Whether the figure reaches it."""
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-
 #: What this process measured; passed on as the last line of its output.
 MARKS: list[Mark] = []
 
 
 def mark(what: str, value: float, limit: float, unit: str, *, at_least: bool = False) -> None:
-    MARKS.append(Mark(what, float(value), limit, unit, at_least))
+    sign = "≥" if at_least else "≤"
+    MARKS.append(Mark.of(what, float(value), sign, limit, lambda number: f"{number:.3g} {unit}"))
 
 
 def measure(path: str) -> None:
@@ -262,17 +248,6 @@ def large(_: str) -> None:
     mark(f"simulate {graph.task_count:,} tasks", first_s, 0.2, "s")
 
 
-def print_marks(marks: list[Mark]) -> None:
-    width = max(len(one.what) for one in marks)
-    print(f"\n{'mark':{width}}  {'measured':>12}  {'to reach':>12}")
-    for one in marks:
-        measured = f"{one.value:.3g} {one.unit}"
-        limit = f"{'≥' if one.at_least else '≤'} {one.limit:g} {one.unit}"
-        verdict = "reached" if one.reached else "MISSED"
-        print(f"{one.what:{width}}  {measured:>12}  {limit:>12}  {verdict}")
-    print(f"{sum(one.reached for one in marks)} of {len(marks)} marks reached")
-
-
 def print_sizes(counts: list[int], page: Path | None) -> None:
     """Prints what commands cost on traces of so many events, and writes it into the page."""
     rows = [_SIZES_HEAD, "|---:|---:|---|---:|---:|"]
@@ -344,7 +319,8 @@ def main() -> None:
                     continue
                 marks += run_alone(only, path)
     marks += run_alone("large", "-")
-    print_marks(marks)
+    print("", *(one.line for one in marks), sep="\n")
+    print(f"{sum(bool(one.met) for one in marks)} of {len(marks)} marks met")
 
 
 def run_alone(only: str, path: str) -> list[Mark]:

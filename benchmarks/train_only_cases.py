@@ -8,13 +8,14 @@ collectors doubt its note; both are counted apart.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 import json
 import math
 from typing import TYPE_CHECKING
 
+from marks import Mark
 import numpy as np
-from pages import without_nan
+from pages import percent, without_nan
 import pandas as pd
 from published_cases import job_of, platform_of, program_of
 from published_evaluations import evaluation_batch_size, without_storage
@@ -54,7 +55,7 @@ _FITTED_PLATFORMS = frozenset({"a100_sxm_80", "h100_sxm", "h100_pcie", "l40s_pci
 _FITTED_RANKS, _FITTED_PROGRAM = 8, "hugectr"
 
 #: The aims: largest median error, and largest error of a case on 64 to 128 devices.
-ONE_NODE_MEDIAN, SEVERAL_NODES_MEDIAN, LARGE_ERROR = 0.04, 0.12, 0.15
+LIMITS = ONE_NODE_MEDIAN, SEVERAL_NODES_MEDIAN, LARGE_ERROR = 0.04, 0.12, 0.15
 _LARGE_RANKS = 64
 
 
@@ -141,25 +142,6 @@ class TrainOnlyFigures:
     inside: float
     evaluation_median: float
     evaluation_bias: float
-
-
-@dataclass(frozen=True, slots=True)
-class TrainOnlyMark:
-    """One aim with what was reached.
-
-    Attributes:
-        aim: In words.
-        limit: The largest error that is allowed.
-        reached: The error; NaN without cases.
-    """
-
-    aim: str
-    limit: float
-    reached: float
-    met: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "met", self.reached <= self.limit)
 
 
 def train_only_cases(path: Path) -> list[TrainOnlyCase]:
@@ -290,8 +272,8 @@ def group_figures(cases: Sequence[TrainOnlyCase]) -> list[TrainOnlyFigures]:
     return rows
 
 
-def train_only_marks(cases: Sequence[TrainOnlyCase]) -> list[TrainOnlyMark]:
-    """Returns every aim with what was reached, without doubtful submissions."""
+def train_only_marks(cases: Sequence[TrainOnlyCase]) -> list[Mark]:
+    """Returns every aim of `LIMITS` with what was reached, without doubtful submissions."""
     sure = [case for case in cases if not case.note and not case.problem]
 
     def median(place: str) -> float:
@@ -299,14 +281,14 @@ def train_only_marks(cases: Sequence[TrainOnlyCase]) -> list[TrainOnlyMark]:
         return figures_of(place, held_out).median
 
     large = [abs(case.error) for case in sure if case.gpus >= _LARGE_RANKS]
+    reached = {
+        "one node, held out: median": median("one node"),
+        "several nodes, held out: median": median("several nodes"),
+        f"{_LARGE_RANKS} devices and more: largest": max(large, default=math.nan),
+    }
     return [
-        TrainOnlyMark("one node, held out: median", ONE_NODE_MEDIAN, median("one node")),
-        TrainOnlyMark(
-            "several nodes, held out: median", SEVERAL_NODES_MEDIAN, median("several nodes")
-        ),
-        TrainOnlyMark(
-            f"{_LARGE_RANKS} devices and more: largest", LARGE_ERROR, max(large, default=math.nan)
-        ),
+        Mark(name, percent(error), f"≤ {percent(limit, 0)}", error <= limit, error)
+        for (name, error), limit in zip(reached.items(), LIMITS, strict=True)
     ]
 
 
@@ -322,7 +304,10 @@ def compare_train_only(path: Path, *, as_json: bool) -> None:
         document = {
             "cases": [{**asdict(case), "error": case.error} for case in cases],
             "groups": [asdict(row) for row in groups],
-            "marks": [asdict(mark) for mark in marks],
+            "marks": [
+                {"aim": mark.name, "limit": limit, "reached": mark.value, "met": mark.met}
+                for mark, limit in zip(marks, LIMITS, strict=True)
+            ],
         }
         print(json.dumps(without_nan(document), indent=1))
         return
@@ -343,8 +328,7 @@ def compare_train_only(path: Path, *, as_json: bool) -> None:
     problems = [case for case in cases if case.problem]
     print(f"{len(problems)} of {len(cases)} cannot be predicted")
     for mark in marks:
-        met = "met" if mark.met else "MISSED"
-        print(f"{met:<7} {mark.aim} {100 * mark.reached:.1f} % (≤ {100 * mark.limit:.0f} %)")
+        print(mark.line)
 
 
 def _line(case: TrainOnlyCase) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from marks import mark_table
 from pages import number, percent, table, text
 from train_only_cases import group_figures, train_only_marks
 
@@ -124,11 +124,7 @@ def train_only_section(cases: Sequence[TrainOnlyCase]) -> str:
         ),
         _groups(cases),
     ]
-    parts.append("\n| target | reached | |\n|---|---:|---|\n")
-    for mark in train_only_marks(cases):
-        reached = "–" if math.isnan(mark.reached) else f"{100 * mark.reached:.1f} %"
-        met = "met" if mark.met else "**missed**"
-        parts.append(f"| {mark.aim} | {reached} (≤ {100 * mark.limit:.0f} %) | {met} |\n")
+    parts += ["\n", mark_table(train_only_marks(cases))]
     large = (
         (f"{case.round}, {case.gpus} × {case.platform}", *_times(case))
         for case in cases

@@ -23,6 +23,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from marks import Mark
+from pages import percent
 from training_jobs import JobOptions
 
 from dse.calibration import fit_machine, write_machine
@@ -250,8 +252,7 @@ def main() -> None:
         ]
         print(json.dumps({"cases": rows, "mean_error": mean, "mark": MARK}, indent=1))
     else:
-        verdict = "reached" if mean <= MARK else "MISSED"
-        print(f"mean error {100 * mean:.1f} %, mark {100 * MARK:.0f} %: {verdict}")
+        print(Mark.of("mean error", mean, "≤", MARK, percent).line)
 
 
 if __name__ == "__main__":

@@ -92,14 +92,14 @@ def made_up(tasks, baseline_s, ours_s):
 def test_marks_say_what_was_missed(tasks, marks):
     none = float("inf")
     good = [made_up(tasks, 1.2, 1.01), made_up(tasks, 1.2, 1.03), made_up(tasks, none, 1.015)]
-    assert [mark.reached for mark in marks.gap_marks(good)] == [True, True, True]
-    assert [mark.reached for mark in marks.comparison_marks(good, "ours, 0.9 s")] == [True, True]
+    assert [mark.met for mark in marks.gap_marks(good)] == [True, True, True]
+    assert [mark.met for mark in marks.comparison_marks(good, "ours, 0.9 s")] == [True, True]
     bad = [made_up(tasks, 1.0, 1.1), made_up(tasks, 1.2, none)]
-    assert [mark.reached for mark in marks.gap_marks(bad)] == [False, False, True]
+    assert [mark.met for mark in marks.gap_marks(bad)] == [False, False, True]
     worse, lost = marks.comparison_marks(bad, "ours, 0.9 s")
-    assert (worse.measured[:6], lost.measured[:6]) == ("2 of 2", "1 of 2")
-    assert not worse.reached
-    assert not lost.reached
+    assert (worse.figure[:6], lost.figure[:6]) == ("2 of 2", "1 of 2")
+    assert not worse.met
+    assert not lost.met
 
 
 def test_the_exponent_of_a_power_law_is_found(marks):
@@ -109,4 +109,4 @@ def test_the_exponent_of_a_power_law_is_found(marks):
     assert points[0].size == pytest.approx(20 * 4 * 4.3219, rel=1e-4)
     assert marks.growth_exponent(points) == pytest.approx(0.7)
     (mark,) = marks.growth_marks(points)
-    assert mark.reached
+    assert mark.met

@@ -109,8 +109,8 @@ def test_marks_leave_out_fitted_and_doubtful_submissions(train_only):
     ]
     one_node, several, large = train_only.train_only_marks(cases)
     assert one_node.met
-    assert one_node.reached == pytest.approx(0.03)
-    assert several.reached == pytest.approx(0.2)
+    assert one_node.value == pytest.approx(0.03)
+    assert several.value == pytest.approx(0.2)
     assert not several.met
     assert not large.met
 
