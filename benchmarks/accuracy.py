@@ -37,6 +37,7 @@ which were.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 import json
 from pathlib import Path
 import sys
@@ -61,7 +62,7 @@ from network_models import network_rows
 from pages import percent, replace_section
 from pipeline_cases import compare_pipelines
 from published_cases import compare_published
-from published_kernels import compare_attention, compare_experts, compare_gemm
+from published_kernels import attention_rows, compare_kernels, expert_rows, gemm_rows
 from sequence_steps import compare_sequence, sequence_rows, sequence_section
 from step_marks import StepReport, print_report
 from step_page import step_section, write_step_pictures
@@ -85,9 +86,9 @@ COMPARISONS = {
     "published": ("file of published training throughputs", compare_published),
     "train-only": ("file of submissions, evaluation apart", compare_train_only),
     "collectives": ("table of measured collectives", compare_collectives),
-    "gemm": ("table of times of products", compare_gemm),
-    "attention": ("table of times of causal attention", compare_attention),
-    "experts": ("table of times of blocks of experts", compare_experts),
+    "gemm": ("table of times of products", partial(compare_kernels, gemm_rows)),
+    "attention": ("table of times of causal attention", partial(compare_kernels, attention_rows)),
+    "experts": ("table of times of blocks of experts", partial(compare_kernels, expert_rows)),
     "embedding": ("table of times of FBGEMM's embeddings", compare_embedding),
     "sequence": ("parts of the published step with attention over histories", compare_sequence),
     "pipelines": ("file of published runs of TorchRec's train pipelines", compare_pipelines),

@@ -16,7 +16,6 @@ import statistics
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from dse.machine.platforms import load_platform
 from dse.workload import PlanEffort, load_workload

@@ -136,34 +136,20 @@ def expert_rows(path: Path, only: Mapping[str, Platform] | None = None) -> list[
     return list(_rows(named, _predict_experts, only))
 
 
-def compare_experts(path: Path, *, as_json: bool) -> None:
-    """Prints errors of blocks of experts by platform and by library, or the same as JSON.
+def compare_kernels(
+    read: Callable[[Path], list[KernelRows]], path: Path, *, as_json: bool
+) -> None:
+    """Prints errors of one kind of kernel by platform and by library, or the same as JSON.
+
+    Args:
+        read: `gemm_rows`, `attention_rows` or `expert_rows`.
+        path: The table.
+        as_json: Print everything as JSON.
 
     Raises:
         DseError: The file cannot be read, or lacks a column.
     """
-    _compare(expert_rows(path), as_json=as_json)
-
-
-def compare_gemm(path: Path, *, as_json: bool) -> None:
-    """Prints errors of products by platform and by library, or the same as JSON.
-
-    Raises:
-        DseError: The file cannot be read, or lacks a column.
-    """
-    _compare(gemm_rows(path), as_json=as_json)
-
-
-def compare_attention(path: Path, *, as_json: bool) -> None:
-    """Prints errors of attention by platform and by library, or the same as JSON.
-
-    Raises:
-        DseError: The file cannot be read, or lacks a column.
-    """
-    _compare(attention_rows(path), as_json=as_json)
-
-
-def _compare(rows: list[KernelRows], *, as_json: bool) -> None:
+    rows = read(path)
     document = kernels_document(rows)
     if as_json:
         print(json.dumps(document, indent=1))

@@ -17,20 +17,20 @@ from pathlib import Path
 import statistics
 import sys
 import tempfile
-import time
 from typing import TYPE_CHECKING
 
 from folders import DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from costs import processor_s
 from marks import Mark
 from replay_jobs import JOBS
 
 from dse.trace.replay import ReplayOptions, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dse.trace.replay import RankResult
 
@@ -65,7 +65,7 @@ def job_marks(name: str, rounds: int) -> Iterator[Mark]:
         trained_s: list[float] = []
         replayed_s: list[float] = []
         for _ in range(rounds):
-            trained_s += [_cpu_s(step) for _ in range(2 * STEPS)]
+            trained_s += [processor_s(step) for _ in range(2 * STEPS)]
             result = replay([folder], ReplayOptions(iterations=2, warm_up=1))
             replayed_s += [seconds / STEPS for seconds in result.ranks[0].cpu_s]
     (rank,) = result.ranks
@@ -88,12 +88,6 @@ def job_marks(name: str, rounds: int) -> Iterator[Mark]:
         f"at least {100 * COVERAGE:.0f} %",
         share >= COVERAGE,
     )
-
-
-def _cpu_s(step: Callable[[], None]) -> float:
-    began_s = time.process_time()
-    step()
-    return time.process_time() - began_s
 
 
 def dlrm_mark(folder: Path) -> Mark:

@@ -29,8 +29,8 @@ import tempfile
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from costs import resident_bytes
 from marks import Mark
 import scale_driver
 
@@ -131,14 +131,13 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
     )
 
 
-def resident_bytes(session: int) -> list[int]:
+def session_bytes(session: int) -> list[int]:
     """Returns the resident memory of every process of a session."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(path.name)) == session:
-                pages = int((path / "statm").read_text().split()[1])
-                found.append(pages * os.sysconf("SC_PAGE_SIZE"))
+                found.append(resident_bytes(path))
         except (OSError, ValueError):
             continue  # It ended in the meantime.
     return found
@@ -152,7 +151,7 @@ def measured(executor: str, jobs: int, space: str, trials: int) -> Case:
         process = subprocess.Popen(command, stdout=output, start_new_session=True)
         largest = together = 0
         while process.poll() is None:
-            sizes = resident_bytes(process.pid)
+            sizes = session_bytes(process.pid)
             largest = max([largest, *sizes])
             together = max(together, sum(sizes))
             time.sleep(SAMPLE_S)

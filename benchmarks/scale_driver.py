@@ -24,8 +24,8 @@ import tempfile
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from costs import peak_bytes, resident_bytes
 from scale_plot import Curve, cost_svg
 from scale_stub import duration_s, stub_inputs
 
@@ -90,8 +90,6 @@ def measure(
     executor: str, jobs: int, space: str, trials: int, evaluation_s: float = 0.0
 ) -> DriverCost:
     """Runs a study in this process."""
-    import resource
-
     from dse.search import RunOptions, TrialStatus
     import dse.search._run as run_module
 
@@ -125,16 +123,10 @@ def measure(
         resident_bytes=tuple(point[2] for point in points),
         records=len(study.result.records),
         finish_cpu_s=end_s - points[-1][1],
-        largest_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        largest_bytes=peak_bytes(),
         journal_bytes=journal_bytes,
         waiting_s=clocks[-1] - clocks[0] - asleep_s / (1 if executor == "serial" else jobs),
     )
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def measured(executor: str, jobs: int, space: str, trials: int) -> DriverCost:

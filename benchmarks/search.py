@@ -25,7 +25,6 @@ import time
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from pages import replace_section, table
@@ -217,9 +216,9 @@ def measured(
     """Searches one space in all ways."""
     inputs = read_inputs(space)
     name = inputs.space.name
-    started, processor_s = time.monotonic(), _processor_s()
+    started, processor_s = time.monotonic(), time.process_time()
     study = run(space, RunOptions(out=folder / name, jobs=arguments.jobs))
-    seconds, processor_s = time.monotonic() - started, _processor_s() - processor_s
+    seconds, processor_s = time.monotonic() - started, time.process_time() - processor_s
     result, certificate = study.result, study.result.certificate
     values = np.array([record.values for record in result.front])
     maximize = [axis.maximize for axis in result.objectives]
@@ -286,12 +285,6 @@ def main() -> None:
         json.dump([asdict(one) for one in found], sys.stdout, indent=1)
     if arguments.write:
         replace_section(arguments.write, section(found, arguments))
-
-
-def _processor_s() -> float:
-    """Returns the processor time of this process."""
-    used = os.times()
-    return used.user + used.system
 
 
 def section(found: Sequence[Found], arguments: argparse.Namespace) -> str:

@@ -28,7 +28,6 @@ import time
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from selection_figures import TOLERANCE, PlanRow, TaskRow, lines, read_rows, summary

@@ -27,7 +27,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pages import table
 from selection_clock import measure_phases

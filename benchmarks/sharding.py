@@ -23,7 +23,6 @@ import sys
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pages import replace_section, table, text
 from sharding_marks import (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 import math
 import multiprocessing
-import resource
 import statistics
-import sys
-import time
 from typing import TYPE_CHECKING
 
+from costs import peak_bytes, processor_s
 from marks import Mark
 import numpy as np
 from pages import percent
@@ -23,7 +22,7 @@ from dse.model import load_model
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sharding_tasks import Outcome
 
@@ -87,22 +86,15 @@ def rate_marks() -> Iterator[Mark]:
         scorer = PlanScorer(DlrmProblem(model, cluster, batch, model.precision, DlrmRuntime()))
         options = random_options(scorer, plans, seed=0, hot_rows=hot_rows)
         scorer.score_options(options[:64])
-        clocked_s = []
-        wall_s = best_of(
-            5, lambda s=scorer, o=options, c=clocked_s: c.append(_processor_s(s.score_options, o))
-        )
+        clocked_s: list[float] = []
+        score = partial(scorer.score_options, options)
+        wall_s = best_of(5, lambda work=score, to=clocked_s: to.append(processor_s(work)))
         # One core does it, so other programs on it are left out of the verdict.
         rate = plans / min(clocked_s)
         what = f"plans scored a second of one core, {len(model.tables)} tables × {ranks} ranks"
         what += ", hot rows" if hot_rows else ""
         measured = f"{rate:,.0f} ({plans / wall_s:,.0f} by the clock)"
         yield Mark(what, measured, f"≥ {least:,}", rate >= least)
-
-
-def _processor_s(work: Callable[..., object], *given: object) -> float:
-    start = time.process_time()
-    work(*given)
-    return time.process_time() - start
 
 
 def gap_marks(results: Sequence[TaskResult]) -> Iterator[Mark]:
@@ -199,12 +191,6 @@ def measure_large(seed: int) -> LargeResult:
 def _large(seed: int) -> LargeResult:
     task = draw_task(856, 128, seed=seed)
     ours(task, LARGE_LIMIT_S)
-    search_peak_bytes = _peak_bytes()
+    search_peak_bytes = peak_bytes()
     result = run_task(task, (LARGE_LIMIT_S,), with_torchrec=False)
-    return LargeResult(result, search_peak_bytes, _peak_bytes())
-
-
-def _peak_bytes() -> int:
-    # Kilobytes on Linux, bytes on macOS.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return LargeResult(result, search_peak_bytes, peak_bytes())

@@ -26,12 +26,12 @@ from itertools import pairwise
 import json
 import os
 from pathlib import Path
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 
+from costs import command_cost, peak_bytes
 from folders import DATA, ROOT
 from marks import Mark
 import numpy as np
@@ -102,9 +102,9 @@ def measure(path: str) -> None:
 
 def peak(path: str) -> None:
     """Prints the peak of memory while reading; runs in a process of its own."""
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    base = peak_bytes()
     read_kineto(path)
-    used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024
+    used = peak_bytes() - base
     text = sum(len(content) for _, content in documents(path, ()))
     print(f"{Path(path).name}: peak {used / 1e6:.0f} MB = {used / text:.1f} × the text")
 
@@ -112,7 +112,7 @@ def peak(path: str) -> None:
 def replays(path: str) -> None:
     """Prints how replays of one file compare with what was measured; in a process of its own."""
     name = Path(path).name
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    base = peak_bytes()
     runs = []
     for _ in range(REPEATS):
         moments = [time.perf_counter()]
@@ -124,7 +124,7 @@ def replays(path: str) -> None:
         times = simulate(made.graph)
         moments.append(time.perf_counter())
         if not runs:
-            used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024
+            used = peak_bytes() - base
         runs.append([b - a for a, b in pairwise(moments)])
     read_s, graph_s, simulate_s = min(runs, key=sum)
     all_s = read_s + graph_s + simulate_s
@@ -257,10 +257,10 @@ def print_sizes(counts: list[int], page: Path | None) -> None:
         for count in counts:
             write_synthetic(made, events=count)
             for command in ("info", "simulate"):
-                cpu_s, peak_bytes = cost_of("trace", command, str(made))
+                cpu_s, most_bytes = command_cost("trace", command, str(made))
                 rows.append(
                     f"| {count:,} | {made.stat().st_size / 1e9:.2g} GB | `dse trace {command}` | "
-                    f"{cpu_s:.0f} s | {peak_bytes / 1e9:.2g} GB |"
+                    f"{cpu_s:.0f} s | {most_bytes / 1e9:.2g} GB |"
                 )
                 print(rows[-1], flush=True)
     if page is not None:
@@ -271,20 +271,6 @@ def print_sizes(counts: list[int], page: Path | None) -> None:
 
 #: First line of the table in docs/traces.md.
 _SIZES_HEAD = "| events | file | command | processor time | peak of memory |"
-
-
-def cost_of(*arguments: str) -> tuple[float, int]:
-    """Runs `dse` and returns its seconds of processor time and its peak of resident memory."""
-    command = [sys.executable, "-m", "dse", *arguments]
-    child = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL
-    )
-    _, status, used = os.wait4(child.pid, 0)
-    if status:
-        raise SystemExit(
-            f"dse {' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}"
-        )
-    return used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss
 
 
 ONLY = {"measure": measure, "peak": peak, "replay": replays, "partners": partners}

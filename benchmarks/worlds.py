@@ -10,11 +10,9 @@ the ranks; a transformer has 8 × 16 ranks a replica.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
-import subprocess
-import sys
 
+from costs import command_cost
 from pages import replace_section, table, text
 
 RANKS = (1024, 4096, 16384, 65536)
@@ -40,18 +38,12 @@ COMMANDS = {
 }
 
 
-def measured(arguments: tuple[str, ...], ranks: int) -> tuple[float, float]:
+def measured(arguments: tuple[str, ...], ranks: int) -> tuple[float, int]:
     """Returns processor time in seconds and largest memory in bytes of a command."""
     batch = ranks * 1024 if "dlrm" in arguments[1] else ranks
     options = ("--platform=h100_sxm", f"--world-size={ranks}", f"--global-batch-size={batch}")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dse", *arguments, *options], stdout=subprocess.DEVNULL
-    )
-    _, status, usage = os.wait4(process.pid, 0)
     # 1 is a plan that does not fit: a prediction all the same.
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise SystemExit(f"{' '.join(arguments)} on {ranks} ranks failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024.0
+    return command_cost(*arguments, *options, codes=(0, 1))
 
 
 def section(ranks: list[int]) -> str:

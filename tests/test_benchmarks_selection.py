@@ -28,7 +28,6 @@ MODULES = (
 @pytest.fixture
 def selection(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module("selection")
     for name in MODULES:

@@ -19,7 +19,6 @@ MODULES = ("sharding_marks", "sharding_tasks", "speed", "torchrec_planner")
 def benchmarks(monkeypatch):
     # The benchmark asks for one thread unless told otherwise; that stays in this test.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module
     for name in MODULES:

@@ -73,7 +73,7 @@ def test_older_tables_name_devices_and_count_in_milliseconds(kernels, tmp_path, 
     rows = kernels.gemm_rows(path)
     assert [row.platform for row in rows] == ["h200_sxm"]
     assert rows[0].measured_s == pytest.approx([1.6e-3])
-    kernels.compare_gemm(path, as_json=True)
+    kernels.compare_kernels(kernels.gemm_rows, path, as_json=True)
     overall = json.loads(capsys.readouterr().out)["overall"]
     assert overall["points"] == 1
     assert overall["median_abs_error"] == overall["mape"] < 0.3
