@@ -8,13 +8,13 @@ Gbit/s), and bandwidths at an unnamed message size (the size that fits best).
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collective_models import ORIGIN
 from device_models import AccuracyRow
 import numpy as np
+from tables import read_rows
 
 from dse.calibration import fit_network
 from dse.calibration.measurements import CollectiveSamples, ColumnOptions, read_collective
@@ -105,13 +105,12 @@ def _two_node_rows(path: Path, platform: str, network: str) -> Iterator[Accuracy
 
 def _roce_rows(path: Path) -> Iterator[AccuracyRow]:
     points = []
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["table"] == "nic" and row["nodes"] and float(row["nodes"]) > 1:
-                nodes, size = int(float(row["nodes"])), int(row["size_bytes"])
-                rate = float(row["ratio_of_peak_busbw"]) * _PEAK_BYTES_PER_S
-                moved = size * volume(CollectiveOp.ALL_GATHER, 8 * nodes)
-                points.append((nodes, size, moved / rate))
+    for row in read_rows(path):
+        if row["table"] == "nic" and row["nodes"] and float(row["nodes"]) > 1:
+            nodes, size = int(float(row["nodes"])), int(row["size_bytes"])
+            rate = float(row["ratio_of_peak_busbw"]) * _PEAK_BYTES_PER_S
+            moved = size * volume(CollectiveOp.ALL_GATHER, 8 * nodes)
+            points.append((nodes, size, moved / rate))
     nodes, sizes, times_s = (np.array(column) for column in zip(*points, strict=True))
     samples = CollectiveSamples(
         op=np.full(len(points), "all_gather"),
@@ -136,8 +135,7 @@ def _roce_rows(path: Path) -> Iterator[AccuracyRow]:
 def _figure_rows(path: Path) -> Iterator[AccuracyRow]:
     """Yields rows of bandwidths over nodes; the unnamed traces are the bands about the medians."""
     platform = load_platform("h100_sxm")
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["figure"] == "pp_comm_bandwidth"]
+    rows = [row for row in read_rows(path) if row["figure"] == "pp_comm_bandwidth"]
     for trace, op in _FIGURES.items():
         points = [
             (2 ** int(float(row["x"])), float(row["y"]))

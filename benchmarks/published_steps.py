@@ -8,7 +8,6 @@ carries its problem and is counted. Tables of other forms become such rows in
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 import math
@@ -281,19 +280,6 @@ def _ways_to_fit(row: Mapping[str, str]) -> Iterator[TransformerJob]:
             spread = replace(parallelism, offload=Offload.ACTIVATIONS, offload_layers=count)
             yield replace(job, parallelism=spread)
     yield published_job({**row, "recompute": "full"})
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Returns the rows of a CSV file by column.
-
-    Raises:
-        DseError: The file cannot be read.
-    """
-    try:
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise DseError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def published_job(row: Mapping[str, str]) -> TransformerJob:

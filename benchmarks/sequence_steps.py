@@ -7,12 +7,12 @@ of its kernel; every other part is predicted by models that were fitted elsewher
 from __future__ import annotations
 
 from collections import defaultdict
-import csv
 from dataclasses import asdict, dataclass
 import json
 from typing import TYPE_CHECKING
 
 from pages import table, text
+from tables import read_rows
 
 import dse
 from dse.errors import DseError
@@ -100,11 +100,10 @@ def sequence_rows(path: Path) -> list[SequenceRow]:
     Raises:
         DseError: The file cannot be read, or has no step time.
     """
+    lines = [row for row in read_rows(path) if row.get("unit") == "ms"]
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [row for row in csv.DictReader(file) if row.get("unit") == "ms"]
         measured = {row["what"]: float(row["value"]) for row in lines}
-    except (OSError, KeyError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise DseError(f"{path}: {error}") from None
     if _STEP not in measured:
         raise DseError(f"{path}: no row `{_STEP}`; expected the published benchmark of HSTU")

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accuracy import DATA
 import numpy as np
-from published_steps import read_rows
-from tables import read_table
+from tables import read_rows, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -43,3 +44,16 @@ def read_table(path: Path, columns: Iterable[str] = (), *, as_text: bool = False
     if table.empty:
         raise DseError(f"{path} has no rows")
     return table
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file by column, as texts.
+
+    Raises:
+        DseError: The file cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, ValueError) as error:
+        raise DseError(f"cannot read {path}: {error}") from error

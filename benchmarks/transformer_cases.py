@@ -22,8 +22,8 @@ from published_steps import (
     check_columns,
     published_job,
     published_step,
-    read_rows,
 )
+from tables import read_rows
 
 from dse.errors import ConfigError, DseError
 from dse.workload import predict_job

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from tables import read_rows
 
 from dse.machine import LinkKind, LinkSpec
 from dse.machine.collectives import deciding_bytes
@@ -145,17 +146,16 @@ def write(file: Path, rows: Sequence[Row]) -> None:
 
 def read(file: Path) -> list[Row]:
     """Reads rows of a file."""
-    with file.open(newline="") as stream:
-        return [
-            Row(
-                int(row["ranks"]),
-                int(row["mean_bytes"]),
-                int(row["most_bytes"]),
-                float(row["wall_s"]),
-                float(row["processor_s"]),
-            )
-            for row in csv.DictReader(stream)
-        ]
+    return [
+        Row(
+            int(row["ranks"]),
+            int(row["mean_bytes"]),
+            int(row["most_bytes"]),
+            float(row["wall_s"]),
+            float(row["processor_s"]),
+        )
+        for row in read_rows(file)
+    ]
 
 
 def _link(kind: LinkKind) -> LinkSpec:
