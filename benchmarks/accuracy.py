@@ -126,23 +126,20 @@ def print_table(rows: list[AccuracyRow]) -> None:
         )
 
 
-def print_transfers(rows: list[TransferRow]) -> None:
-    """Prints one line for each system that is predicted from another one."""
-    for row in rows:
+def print_transfers(lent: list[TransferRow], kernels: list[KernelTransferRow]) -> None:
+    """Prints one line for each system, and for each table, that is predicted from another one."""
+    found = [
+        (f"{row.system} NCCL {row.nccl} from {row.source}", row, row.median, row.inside_90)
+        for row in lent
+    ]
+    found += [
+        (f"{row.target} {row.what} from {row.file}", row, row.median_abs_error, row.coverage)
+        for row in kernels
+    ]
+    for name, row, median, inside in found:
         print(
-            f"{row.system} NCCL {row.nccl} from {row.source}: {row.points:,} points, mean "
-            f"{100 * row.mape:.1f}%, median {100 * row.median:.1f}%, inside 90 % "
-            f"{100 * row.inside_90:.0f}%"
-        )
-
-
-def print_kernel_transfers(rows: list[KernelTransferRow]) -> None:
-    """Prints one line for each table that is predicted by the calibration of another device."""
-    for row in rows:
-        print(
-            f"{row.target} {row.what} from {row.file}: {row.points:,} points, mean "
-            f"{100 * row.mape:.1f}%, median {100 * row.median_abs_error:.1f}%, inside 90 % "
-            f"{100 * row.coverage:.0f}%"
+            f"{name}: {row.points:,} points, mean {100 * row.mape:.1f}%, "
+            f"median {100 * median:.1f}%, inside 90 % {100 * inside:.0f}%"
         )
 
 
@@ -252,8 +249,7 @@ def compare_models(arguments: argparse.Namespace) -> None:
         print(json.dumps([row.as_json() for row in rows], indent=1))
     else:
         print_table([*fresh, *networks, *(shipped if arguments.shipped else ())])
-        print_transfers(lent)
-        print_kernel_transfers(lent_kernels)
+        print_transfers(lent, lent_kernels)
     if page is None:
         return
     if len({row.device for row in fresh}) < 2:

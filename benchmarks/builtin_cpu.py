@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from costs import load
 from pages import table
 
 from dse.calibration import fit_machine, write_machine
@@ -182,8 +183,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(lines(calibration, read_session(files.log))))
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    print(f"took {time.monotonic() - start_s:.0f} s; load of the machine at the end {load}")
+    print(f"took {time.monotonic() - start_s:.0f} s; {load()}")
     return 0
 
 

@@ -19,7 +19,7 @@ from dse.calibration import FitOrigin, fit_collectives, held_out_sizes
 from dse.calibration.measurements import ColumnOptions, read_collective
 from dse.errors import ConfigError
 from dse.machine.collectives import collective_estimate, collective_time_s
-from dse.machine.fits import held_out_errors, version_parts
+from dse.machine.fits import version_parts
 from dse.machine.platforms import builtin_calibrations, load_platform, transferred_curves
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def size_rows(
         odd[rows] = held_out_sizes(size)
         seen = size[odd[rows]]
         inner[rows] = ~odd[rows] & (size > seen.min()) & (size < seen.max())
-    yield _row("collectives", device, "dse", _held_out(samples, link, odd, odd))
-    yield _row("collectives", device, "measured again", _measured_again(samples, odd))
+    yield AccuracyRow.over("collectives", device, "dse", _held_out(samples, link, odd, odd))
+    yield AccuracyRow.over("collectives", device, "measured again", _measured_again(samples, odd))
     if simple:
         for model, form in _SIMPLE.items():
             parts = []
@@ -155,10 +155,10 @@ def size_rows(
                 unseen = samples.select(rows & odd)
                 predicted_s = _fit_simple(form, seen)(unseen.size_bytes.astype(np.float64))
                 parts.append((predicted_s, unseen.time_s))
-            yield _row("collectives", device, model, parts)
+            yield AccuracyRow.over("collectives", device, model, parts)
     what = "collectives, even sizes held out"
-    yield _row(what, device, "dse", _held_out(samples, link, ~odd, inner))
-    yield _row(what, device, "measured again", _measured_again(samples, inner))
+    yield AccuracyRow.over(what, device, "dse", _held_out(samples, link, ~odd, inner))
+    yield AccuracyRow.over(what, device, "measured again", _measured_again(samples, inner))
 
 
 def _held_out(
@@ -208,7 +208,7 @@ def extrapolation_rows(
     models = {"dse": replace(link, calibrations=few), "analytical": link}
     for model, used in models.items():
         what = "collectives, 8 GPUs from 2 and 4"
-        yield _row(what, system, model, [_compared(platform, used, target)])
+        yield AccuracyRow.over(what, system, model, [_compared(platform, used, target)])
 
 
 def larger_rows(system: str, samples: CollectiveSamples, link: LinkSpec) -> Iterator[AccuracyRow]:
@@ -224,7 +224,7 @@ def larger_rows(system: str, samples: CollectiveSamples, link: LinkSpec) -> Iter
         parts["dse"].append((one.curve.at(size), unseen.time_s))
         parts["constant bandwidth"].append((flat_s, unseen.time_s))
     for model, compared in parts.items():
-        yield _row(what, system, model, compared)
+        yield AccuracyRow.over(what, system, model, compared)
 
 
 def between_rank_rows(data: Path) -> Iterator[AccuracyRow]:
@@ -242,7 +242,9 @@ def between_rank_rows(data: Path) -> Iterator[AccuracyRow]:
         fitted = replace(link, calibrations=curves)
         for model, used in (("dse", fitted), ("analytical", link)):
             what = "all_reduce, 3, 5, 6 and 7 GPUs from 2, 4 and 8"
-            yield _row(what, name, model, [_compared(platform, used, samples.select(~known))])
+            yield AccuracyRow.over(
+                what, name, model, [_compared(platform, used, samples.select(~known))]
+            )
 
 
 def transfer_rows(data: Path, *, same_generation: bool = True) -> Iterator[TransferRow]:
@@ -305,12 +307,6 @@ def _compared(platform: Platform, link: LinkSpec, target: CollectiveSamples) -> 
         cluster = replace(platform.cluster(int(chosen.ranks[0])), link=link)
         predicted_s[rows] = collective_time_s(cluster, str(chosen.op[0]), chosen.size_bytes)
     return predicted_s, target.time_s
-
-
-def _row(what: str, device: str, model: str, parts: list[Compared]) -> AccuracyRow:
-    predicted_s = np.concatenate([predicted for predicted, _ in parts])
-    measured_s = np.concatenate([measured for _, measured in parts])
-    return AccuracyRow.of(what, device, model, held_out_errors(predicted_s, measured_s, "fresh"))
 
 
 def _alpha_beta(parameters: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:

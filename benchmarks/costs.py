@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
+def load() -> str:
+    """Returns how busy this machine was in the last minutes, in words."""
+    return f"load of the machine at the end {', '.join(f'{one:.1f}' for one in os.getloadavg())}"
+
+
 def processor_s(work: Callable[[], object]) -> float:
     """Returns the processor time of a call, which other programs disturb least."""
     begun_s = time.process_time()

@@ -72,6 +72,13 @@ class AccuracyRow:
             what, device, model, errors.points, errors.gmae, errors.mape, errors.p90
         )
 
+    @staticmethod
+    def over(what: str, device: str, model: str, parts: list[Compared]) -> AccuracyRow:
+        """Returns the row of all points of several groups of `(predicted, measured)` times."""
+        predicted_s, measured_s = (np.concatenate(times) for times in zip(*parts, strict=True))
+        errors = held_out_errors(predicted_s, measured_s, "fresh")
+        return AccuracyRow.of(what, device, model, errors)
+
     def as_json(self) -> dict[str, str | int | float]:
         """Returns the row as plain values."""
         return asdict(self)
@@ -146,9 +153,9 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
         for model, chosen in (("dse", platform), ("analytical", bare)):
             compared = (chosen.kernel_time(op, **sizes, **precision), measured_s)
             kernels.setdefault(model, []).append(compared)
-            yield _row(op, platform.name, model, [compared])
+            yield AccuracyRow.over(op, platform.name, model, [compared])
     for model, parts in kernels.items():
-        yield _row("all CPU kernels", platform.name, model, parts)
+        yield AccuracyRow.over("all CPU kernels", platform.name, model, parts)
     collectives: dict[str, list[Compared]] = {}
     for op, ranks in sorted({(point.op, point.ranks) for point in result.collectives}):
         fresh_points = [
@@ -161,14 +168,7 @@ def machine_rows(points: Path) -> Iterator[AccuracyRow]:
             predicted_s = chosen.collective_time(op, size_bytes, ranks)
             collectives.setdefault(model, []).append((predicted_s, measured_s))
     for model, parts in collectives.items():
-        yield _row("all gloo collectives", platform.name, model, parts)
-
-
-def _row(what: str, device: str, model: str, parts: list[Compared]) -> AccuracyRow:
-    """Errors of all points of several groups of `(predicted, measured)` times."""
-    predicted_s = np.concatenate([predicted for predicted, _ in parts])
-    measured_s = np.concatenate([measured for _, measured in parts])
-    return AccuracyRow.of(what, device, model, held_out_errors(predicted_s, measured_s, "fresh"))
+        yield AccuracyRow.over("all gloo collectives", platform.name, model, parts)
 
 
 def _without_calibrations(platform: Platform) -> Platform:

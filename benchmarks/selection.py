@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from costs import load
 import numpy as np
 from selection_figures import TOLERANCE, PlanRow, TaskRow, lines, read_rows, summary
 from selection_tasks import PLATFORM, draw_model, plans_of, software_of, task_problem
@@ -184,8 +185,7 @@ def main() -> int:
         print(json.dumps({**summary(rows), "rows": [asdict(row) for row in rows]}, indent=1))
     else:
         print("\n".join(lines(rows)))
-        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-        print(f"took {time.monotonic() - start_s:.0f} s; load of the machine at the end {load}")
+        print(f"took {time.monotonic() - start_s:.0f} s; {load()}")
     return 0
 
 

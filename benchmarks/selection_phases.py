@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from costs import load
 from pages import table
 from selection_clock import measure_phases
 from selection_tasks import TRAINER, draw_model, plans_of, task_problem
@@ -239,8 +240,7 @@ def main() -> int:
         print(json.dumps([asdict(row) for row in rows], indent=1))
     else:
         print("\n".join(lines(rows)))
-        load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-        print(f"load of the machine at the end {load}")
+        print(load())
     return 0
 
 
