@@ -122,23 +122,32 @@ def summary(rows: Sequence[TaskRow]) -> dict[str, float]:
             for plan in row.plans
         ),
         # By processor time: what is left of the answer where other programs disturb the clock.
-        "processor_success_rate": statistics.fmean(
-            success_within(*_processor(row), tolerance=TOLERANCE) for row in rows
-        ),
-        "processor_mean_top1_regret": statistics.fmean(
-            top1_regret(*_processor(row)) for row in rows
-        ),
-        "processor_kendall_tau": statistics.fmean(
-            kendall_tau(*_processor(row)) for row in rows if len(row.plans) > 1
-        ),
-        "processor_geomean_time_error": math.expm1(
-            statistics.fmean(
-                float(np.abs(np.log1p(relative_errors(*_processor(row)))).mean()) for row in rows
-            )
-        ),
+        **{
+            f"processor_{name}": value
+            for name, value in choice_figures([_processor(row) for row in rows]).items()
+        },
         "wall_over_processor": statistics.median(
             plan.measured_s / plan.processor_s for row in rows for plan in row.plans
         ),
+    }
+
+
+def choice_figures(
+    tasks: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> dict[str, float]:
+    """Returns what is said of choices among plans.
+
+    Args:
+        tasks: Measured and predicted times of the plans of each.
+    """
+    errors = (np.abs(np.log1p(relative_errors(*task))).mean() for task in tasks)
+    return {
+        "success_rate": statistics.fmean(
+            success_within(*task, tolerance=TOLERANCE) for task in tasks
+        ),
+        "mean_top1_regret": statistics.fmean(top1_regret(*task) for task in tasks),
+        "kendall_tau": statistics.fmean(kendall_tau(*task) for task in tasks if len(task[0]) > 1),
+        "geomean_time_error": math.expm1(statistics.fmean(map(float, errors))),
     }
 
 

@@ -29,11 +29,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from marks import Mark
 import numpy as np
 from pages import table
+from selection_figures import choice_figures
 
 from dse.machine import Precision
 from dse.machine.platforms import load_platform
 from dse.model import Activation, NormKind, load_model
-from dse.ranking import kendall_tau, relative_errors, success_within, top1_regret
+from dse.ranking import kendall_tau
 from dse.validation import MeasureLimits, TrainerOptions, TransformerCandidate, measure
 from dse.workload import predict_job
 from dse.workload.transformer import PYTORCH, DataSharding, Parallelism, Recompute, TransformerJob
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Platform
     from dse.model import TransformerModel
 
-TOLERANCE = 0.10
 RANKS = 2
 
 #: Least Kendall's τ, mean of the tasks, and largest geometric mean error of the time.
@@ -172,24 +172,18 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
     tasks = [[row for row in rows if row.task == task] for task in {row.task for row in rows}]
     times = [([row.measured_s for row in own], [row.predicted_s for row in own]) for own in tasks]
     logs = [math.log(row.predicted_s / row.measured_s) for row in rows]
-    scale = statistics.fmean(logs)
+    scale, choices = statistics.fmean(logs), choice_figures(times)
     return {
         "tasks": len(tasks),
-        "kendall_tau": statistics.fmean(kendall_tau(*one) for one in times),
+        "kendall_tau": choices["kendall_tau"],
         "least_kendall_tau": min(kendall_tau(*one) for one in times),
-        "geomean_time_error": math.expm1(
-            statistics.fmean(
-                float(np.abs(np.log1p(relative_errors(*one))).mean()) for one in times
-            )
-        ),
+        "geomean_time_error": choices["geomean_time_error"],
         "predicted_over_measured": math.exp(scale),
         "geomean_time_error_after_scale": math.expm1(
             statistics.fmean(abs(one - scale) for one in logs)
         ),
-        "success_rate": statistics.fmean(
-            success_within(*one, tolerance=TOLERANCE) for one in times
-        ),
-        "mean_top1_regret": statistics.fmean(top1_regret(*one) for one in times),
+        "success_rate": choices["success_rate"],
+        "mean_top1_regret": choices["mean_top1_regret"],
         "median_half_width": statistics.median(
             0.5 * (row.high_s - row.low_s) / row.measured_s for row in rows
         ),
