@@ -96,8 +96,9 @@ def _reading(cases: Sequence[TrainOnlyCase]) -> str:
     heads = ("bound by storage", "GB/s", "measured, ms", "predicted, ms", "error", "without")
     cells = (
         (
-            *(f"{case.case}, {case.gpus} × {case.platform}",),
-            *(f"{case.read_rate_bytes_per_s / 1e9:.1f}", *_times(case)),
+            f"{case.case}, {case.gpus} × {case.platform}",
+            f"{case.read_rate_bytes_per_s / 1e9:.1f}",
+            *_times(case),
             f"{100 * (case.unlimited_s / case.measured_s - 1):+.1f} %",
         )
         for case in cases
