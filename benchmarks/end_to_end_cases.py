@@ -11,7 +11,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from end_to_end_roofline import dlrm_roofline_s
-from published_cases import CaseResult, hipc22_cases, platform_of, precision_of, predict_case
+from published_cases import (
+    COLUMNS,
+    HIPC22_COLUMNS,
+    CaseResult,
+    hipc22_cases,
+    platform_of,
+    precision_of,
+    predict_case,
+)
 from tables import read_table
 
 from dse.errors import ConfigError, DseError
@@ -87,12 +95,12 @@ def end_to_end_cases(folder: Path) -> tuple[list[EndToEndCase], list[str]]:
 
 
 def _dlrm_cases(path: Path) -> Iterator[EndToEndCase]:
-    for _, row in read_table(path).iterrows():
+    for _, row in read_table(path, COLUMNS).iterrows():
         yield _rate_case(predict_case(row), path, row["model"], row)
 
 
 def _hipc22_cases(path: Path) -> Iterator[EndToEndCase]:
-    rows = read_table(path)
+    rows = read_table(path, HIPC22_COLUMNS)
     for (_, row), result in zip(rows.iterrows(), hipc22_cases(path), strict=True):
         named = {"gpu": row["gpu"], "gpus": 1, "precision": "FP32", "global_batch": row["batch"]}
         yield _rate_case(result, path, f"mlpm_{row['model']}", named)
@@ -111,7 +119,7 @@ def _rate_case(result: CaseResult, path: Path, model: str, row: Any) -> EndToEnd
         precision = precision_of(str(row["precision"]))
         batch = int(row["global_batch"])
         roofline = batch / dlrm_roofline_s(load_model(model), cluster, batch, precision)
-    except DseError:
+    except (DseError, ValueError):
         roofline = math.nan
     return EndToEndCase(
         case=result.case,

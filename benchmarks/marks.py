@@ -44,7 +44,8 @@ class Mark:
             words: How either reads.
         """
         met = value >= limit if sign == "≥" else value <= limit
-        return cls(name, words(value), f"{sign} {words(limit)}", met, value)
+        known = not math.isnan(value)
+        return cls(name, words(value), f"{sign} {words(limit)}", met if known else None, value)
 
     def __str__(self) -> str:
         return f"{self.name}: {self._reached}"

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import json
+import math
 from typing import TYPE_CHECKING
 
-from tables import read_table
+from pages import without_nan
+from tables import read_table, stated_number
 
 from dse.config import parse_document
 from dse.errors import DseError
@@ -242,17 +244,22 @@ MEMORY = (
 def compare_pipelines(path: Path, *, as_json: bool) -> None:
     """Predicts the ratios of a file of published runs, and their memory, and prints the errors.
 
+    A figure that the file does not have is the problem of its line.
+
     Raises:
-        DseError: The file cannot be read, or lacks a column or a run.
+        DseError: The file cannot be read, or lacks a column.
     """
-    published = _published(path)
+    published = read_table(path, COLUMNS, as_text=True).drop_duplicates("name").set_index("name")
     times, memories = [], []
     for ratio in RATIOS:
-        truth = ratio.published
+        truth, problem = ratio.published, ""
         if truth is None:
-            truth = _number(published, ratio.longer, "gpu_runtime") / _number(
-                published, ratio.shorter, "gpu_runtime"
-            )
+            try:
+                truth = _number(published, ratio.longer, "gpu_runtime", "ms") / _number(
+                    published, ratio.shorter, "gpu_runtime", "ms"
+                )
+            except DseError as error:
+                truth, problem = math.nan, str(error)
         predicted = ratio.longer.time_s() / ratio.shorter.time_s()
         times.append(
             {
@@ -261,11 +268,16 @@ def compare_pipelines(path: Path, *, as_json: bool) -> None:
                 "predicted": predicted,
                 "error": predicted / truth - 1,
                 "source": ratio.source or path.name,
+                "problem": problem,
             }
         )
     for run, fitted in MEMORY:
         for kind, predicted in zip(("alloc", "reserved"), run.memory_gb(), strict=True):
-            truth = _number(published, run, f"gpu_peak_{kind}")
+            truth, problem = math.nan, ""
+            try:
+                truth = _number(published, run, f"gpu_peak_{kind}", "GB")
+            except DseError as error:
+                problem = str(error)
             memories.append(
                 {
                     "run": run.name,
@@ -274,34 +286,35 @@ def compare_pipelines(path: Path, *, as_json: bool) -> None:
                     "predicted_gb": predicted,
                     "error": predicted / truth - 1,
                     "fitted": fitted and kind == "reserved",
+                    "problem": problem,
                 }
             )
     if as_json:
-        print(json.dumps({"ratios": times, "memory": memories}, indent=1))
+        print(json.dumps(without_nan({"ratios": times, "memory": memories}), indent=1))
         return
     print(f"{'ratio':32} {'published':>10} {'predicted':>10} {'error':>8}")
     for row in times:
-        print(
-            f"{row['group']:32} {row['published']:10.3f} {row['predicted']:10.3f} "
-            f"{100 * row['error']:+7.1f}%"
-        )
+        print(_line(row["group"], row["published"], row["predicted"], row["problem"], digits=3))
     print(
         f"\n{'memory of the fullest rank, GB':32} {'published':>10} {'predicted':>10} {'error':>8}"
     )
     for row in memories:
         name = f"{row['run']}, {row['memory']}{' (fitted)' if row['fitted'] else ''}"
-        print(
-            f"{name:32} {row['published_gb']:10.2f} {row['predicted_gb']:10.2f} "
-            f"{100 * row['error']:+7.1f}%"
-        )
+        print(_line(name, row["published_gb"], row["predicted_gb"], row["problem"], digits=2))
 
 
-def _published(path: Path) -> pd.DataFrame:
-    return read_table(path, COLUMNS).drop_duplicates("name").set_index("name")
+def _line(name: str, published: float, predicted: float, problem: str, *, digits: int) -> str:
+    if problem:
+        return f"{name:32} {'–':>10} {predicted:10.{digits}f} {'–':>8}  {problem}"
+    error = 100 * (predicted / published - 1)
+    return f"{name:32} {published:10.{digits}f} {predicted:10.{digits}f} {error:+7.1f}%"
 
 
-def _number(published: pd.DataFrame, run: Run, column: str) -> float:
+def _number(published: pd.DataFrame, run: Run, column: str, unit: str) -> float:
     """Returns a figure of a run, without its unit."""
     if run.name not in published.index:
         raise DseError(f"no run is called `{run.name}`")
-    return float(str(published.loc[run.name, column]).split()[0])
+    try:
+        return stated_number(published.loc[run.name], column, unit=unit)
+    except DseError as error:
+        raise DseError(f"{run.name}: {error}") from None

@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pages import without_nan
 import pandas as pd
 from published_evaluations import besides_iteration_s, evaluation_batch_size, without_storage
 from published_plans import (
@@ -27,7 +28,7 @@ from published_plans import (
 from published_reading import read_rate_bytes_per_s
 from scipy.stats import kendalltau
 from step_errors import StepError
-from tables import read_table
+from tables import read_table, stated_number
 
 from dse.errors import DseError
 from dse.machine import LinkKind, Precision
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 FAMILIES = ("dlrm cuda graphs", "dlrm synthetic", "dlrm eager")
 
 COLUMNS = ("case", "model", "gpu", "gpus", "global_batch", "precision", "samples_per_s")
+HIPC22_COLUMNS = ("gpu", "model", "batch", "iteration_ms", "precision_note")
 
 #: First matching pattern of the device name (spaces and case ignored) decides the platform.
 PLATFORM_PATTERNS = (
@@ -81,7 +83,7 @@ class CaseResult:
 
     Attributes:
         case: Name and setting of the case.
-        published_samples_per_s: As published.
+        published_samples_per_s: As published; NaN where the row has none.
         predicted_samples_per_s: By the model; NaN when it could not be predicted.
         problem: Why it could not be predicted; empty otherwise.
         predicted_p5_samples_per_s: Lower end of the 90 % interval of the throughput.
@@ -117,8 +119,14 @@ def platform_of(gpu: str) -> Platform:
 
 
 def precision_of(text: str) -> Precision:
-    """Returns the arithmetic of a case: AMP and half precision, TF32 where named, else FP32."""
+    """Returns the arithmetic of a case: AMP and half precision, TF32 where named, else FP32.
+
+    Raises:
+        DseError: None is stated.
+    """
     lowered = text.lower()
+    if lowered in ("", "nan"):
+        raise DseError("`precision` is missing; expected such as AMP, FP16, BF16, TF32 or FP32")
     if "amp" in lowered and "no --amp" not in lowered:
         return Precision.FP16
     if "fp16" in lowered or "half" in lowered:
@@ -155,14 +163,22 @@ def cluster_of(row: pd.Series) -> Cluster:
     """Returns the machines of a case: the device's platform, with the nodes that are stated.
 
     Storage reads as fast as the case's own logs show, where they were looked up.
+
+    Raises:
+        DseError: Numbers of devices and nodes are none, or are not those of equal nodes.
     """
-    world_size, nodes = int(row["gpus"]), max(1, int(row.get("nodes", 1) or 1))
+    world_size = int(stated_number(row, "gpus", whole=True))
+    nodes = int(stated_number(row, "nodes", whole=True)) if "nodes" in row else 1
+    if world_size % nodes:
+        raise DseError(
+            f"`gpus` is {world_size} on {nodes} `nodes`; expected as many on each of them"
+        )
     platform = platform_of(str(row["gpu"]))
     inside = str(row.get("interconnect", "")).partition("|")[0].strip().lower()
     # Cards that are said to exchange over PCIe have no bridges.
     only_pcie = inside.startswith("pcie") and platform.links[0].kind is LinkKind.NVLINK_PAIRS
     cluster = platform.cluster(world_size, link="pcie" if only_pcie else "")
-    stated = -(-world_size // nodes)
+    stated = world_size // nodes
     if nodes > 1 or stated > cluster.devices_per_node:
         cluster = replace(cluster, devices_per_node=stated)
     cards = _cards(str(row.get("interconnect", "")))
@@ -249,7 +265,10 @@ def hipc22_cases(path: Path) -> list[CaseResult]:
     Raises:
         DseError: The file cannot be read.
     """
-    measured = read_table(path)
+    measured = read_table(path, HIPC22_COLUMNS)
+    batch, iteration_ms = (
+        pd.to_numeric(measured[name], errors="coerce") for name in ("batch", "iteration_ms")
+    )
     rows = pd.DataFrame(
         {
             "case": "HiPC'22 " + measured["model"],
@@ -259,7 +278,7 @@ def hipc22_cases(path: Path) -> list[CaseResult]:
             "nodes": 1,
             "global_batch": measured["batch"],
             "precision": "FP32",
-            "samples_per_s": measured["batch"] / (measured["iteration_ms"] / 1e3),
+            "samples_per_s": batch / (iteration_ms / 1e3),
             "note": measured["precision_note"],
         }
     )
@@ -270,12 +289,13 @@ def job_of(row: pd.Series) -> DlrmJob:
     """Returns the job of a case with its plan.
 
     Raises:
-        DseError: Device or model are not known, or no plan fits.
+        DseError: Device or model are not known, numbers are none, or no plan fits.
     """
     program, precision = program_of(row), precision_of(str(row["precision"]))
     cluster = cluster_of(row)
     # The last batch of an uneven split is smaller; the nearest even split is predicted.
-    batch = math.ceil(int(row["global_batch"]) / cluster.world_size) * cluster.world_size
+    stated = int(stated_number(row, "global_batch", whole=True))
+    batch = math.ceil(stated / cluster.world_size) * cluster.world_size
     software = find_program(DLRM_PROGRAMS, program).software_for(
         precision, one_node=cluster.node_count == 1
     )
@@ -298,9 +318,10 @@ def predict_case(row: pd.Series) -> CaseResult:
     name = (
         f"{row['case']} {row['gpus']}×{row['gpu']} batch {row['global_batch']} {row['precision']}"
     )
-    published = float(row["samples_per_s"])
+    published = math.nan
     family = family_of(str(row["case"]))
     try:
+        published = stated_number(row, "samples_per_s")
         job = job_of(row)
         batch = job.problem.global_batch_size
         prediction = predict_job(job)
@@ -320,18 +341,22 @@ def predict_case(row: pd.Series) -> CaseResult:
 
 
 def overall(results: list[CaseResult]) -> dict[str, float]:
-    """Returns the figures over all cases that could be predicted."""
+    """Returns the figures over all cases that could be predicted; NaN without any."""
     done = [result for result in results if not result.problem]
     errors = np.array([abs(result.error) for result in done])
-    tau = kendalltau(
-        [result.predicted_samples_per_s for result in done],
-        [result.published_samples_per_s for result in done],
-    ).statistic
+    tau = (
+        kendalltau(
+            [result.predicted_samples_per_s for result in done],
+            [result.published_samples_per_s for result in done],
+        ).statistic
+        if len(done) > 1
+        else math.nan
+    )
     return {
         "cases": len(done),
         "not_predicted": len(results) - len(done),
-        "median_abs_error": float(np.median(errors)),
-        "mean_abs_error": float(errors.mean()),
+        "median_abs_error": float(np.median(errors)) if done else math.nan,
+        "mean_abs_error": float(errors.mean()) if done else math.nan,
         "kendall_tau": float(tau),
     }
 
@@ -342,7 +367,7 @@ def compare_published(path: Path, *, as_json: bool) -> None:
     Raises:
         DseError: The file cannot be read or lacks a column.
     """
-    cases = read_table(path, COLUMNS)
+    cases = read_table(path, COLUMNS, as_text=True)
     results = [predict_case(row) for _, row in cases.iterrows()]
     figures = overall(results)
     if as_json:
@@ -350,23 +375,20 @@ def compare_published(path: Path, *, as_json: bool) -> None:
             {
                 "case": result.case,
                 "published_samples_per_s": result.published_samples_per_s,
-                "predicted_samples_per_s": None
-                if result.problem
-                else result.predicted_samples_per_s,
-                "error": None if result.problem else result.error,
+                "predicted_samples_per_s": result.predicted_samples_per_s,
+                "error": result.error,
                 "problem": result.problem,
             }
             for result in results
         ]
-        print(json.dumps({"cases": listed, "overall": figures}, indent=1))
+        print(json.dumps(without_nan({"cases": listed, "overall": figures}), indent=1))
         return
     print(f"{'published':>12} {'predicted':>12} {'error':>8}  case (samples/s)")
     for result in results:
         if result.problem:
-            print(
-                f"{result.published_samples_per_s:12,.0f} {'–':>12} {'–':>8}  {result.case}: "
-                f"{result.problem}"
-            )
+            rate = result.published_samples_per_s
+            stated = "–" if math.isnan(rate) else f"{rate:,.0f}"
+            print(f"{stated:>12} {'–':>12} {'–':>8}  {result.case}: {result.problem}")
             continue
         print(
             f"{result.published_samples_per_s:12,.0f} {result.predicted_samples_per_s:12,.0f} "
@@ -374,5 +396,6 @@ def compare_published(path: Path, *, as_json: bool) -> None:
         )
     print(
         f"{figures['cases']} cases: median error {100 * figures['median_abs_error']:.1f} %, "
-        f"mean {100 * figures['mean_abs_error']:.1f} %, Kendall tau {figures['kendall_tau']:.2f}"
+        f"mean {100 * figures['mean_abs_error']:.1f} %, Kendall tau "
+        f"{figures['kendall_tau']:.2f}; {figures['not_predicted']} more cannot be predicted"
     )

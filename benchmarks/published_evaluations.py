@@ -33,14 +33,14 @@ def evaluation_batch_size(row: pd.Series, program: str) -> int | None:
         row: A published case.
         program: Its training program.
     """
-    case, ranks = str(row["case"]), int(row["gpus"])
+    case, ranks = str(row["case"]), int(float(row["gpus"]))
     if program == "hugectr":
         return max(_ALL_EVALUATE, _RANK_EVALUATES * ranks)
     if program not in {"hugectr_3_1", "hugectr_hybrid"}:
         return None
     if ranks == 4:
         return _DELL_EVALUATES if "v1.1 Dell" in case else _FOUR_EVALUATE
-    return _NODES_EVALUATE if int(row["nodes"]) > 1 and "v1.0" in case else None
+    return _NODES_EVALUATE if float(row.get("nodes", 1)) > 1 and "v1.0" in case else None
 
 
 def evaluation_share(row: pd.Series) -> float:

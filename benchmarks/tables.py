@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 from itertools import takewhile
+import math
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -57,3 +58,30 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except (OSError, ValueError) as error:
         raise DseError(f"cannot read {path}: {error}") from error
+
+
+def stated_number(
+    row: Mapping[str, object] | pd.Series, column: str, *, whole: bool = False, unit: str = ""
+) -> float:
+    """Returns a positive number of a row.
+
+    Args:
+        row: The row by column.
+        column: The column.
+        whole: Whether the number has to be whole; tables may write `256.0`.
+        unit: Unit that follows the number; empty if none does.
+
+    Raises:
+        DseError: It is missing, or is no such number.
+    """
+    text = str(row[column]).strip()
+    number, _, after = text.partition(" ")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf or (whole and not value.is_integer()) or after.strip() != unit:
+        found = "missing" if text in ("", "nan") else text
+        expected = f"a positive {'whole ' if whole else ''}number{unit and f' of {unit}'}"
+        raise DseError(f"`{column}` is {found}; expected {expected}")
+    return value

@@ -8,7 +8,7 @@ collectors doubt its note; both are counted apart.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import json
 import math
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import pandas as pd
 from published_cases import job_of, platform_of, program_of
 from published_evaluations import evaluation_batch_size, without_storage
 from published_reading import read_rate_bytes_per_s
-from tables import read_table
+from tables import read_table, stated_number
 
 from dse.errors import ConfigError, DseError
 from dse.ranking import coverage
@@ -41,6 +41,9 @@ _PREDICTED = (
     *("predicted_s", "low_s", "high_s", "read_rate_bytes_per_s", "unlimited_s"),
     "evaluation_predicted_s",
 )
+
+#: Columns of an evaluation.
+_EVALUATION = ("eval_ms", "eval_samples")
 
 #: What an iteration is bound by where storage decides.
 _READING = "read samples"
@@ -68,7 +71,7 @@ class TrainOnlyCase:
         round: Round of the benchmark.
         gpu: Device as published.
         platform: Name of its platform; empty if there is none.
-        gpus: Number of devices.
+        gpus: Number of devices; 0 where the row names no device or a number is none.
         nodes: Number of nodes.
         program: Training program by which it is predicted.
         fitted: Whether a parameter of the program or of the machine was fitted on it.
@@ -78,8 +81,8 @@ class TrainOnlyCase:
         high_s: Upper end.
         read_rate_bytes_per_s: Rate at which its storage reads, where that decides; else NaN.
         unlimited_s: Predicted time on storage that limits nothing, where it decides; else NaN.
-        evaluation_measured_s: Published time of one evaluation.
-        evaluation_predicted_s: Predicted time; NaN with a problem.
+        evaluation_measured_s: Published time of one evaluation; NaN without one.
+        evaluation_predicted_s: Predicted time; NaN with a problem or without an evaluation.
         note: Why its figures are doubtful; empty if they are not.
         problem: Why it cannot be predicted; empty if it can.
     """
@@ -88,11 +91,11 @@ class TrainOnlyCase:
     round: str
     gpu: str
     platform: str
-    gpus: int
-    nodes: int
-    program: str
-    fitted: bool
-    measured_s: float
+    gpus: int = 0
+    nodes: int = 0
+    program: str = ""
+    fitted: bool = False
+    measured_s: float = math.nan
     predicted_s: float = math.nan
     low_s: float = math.nan
     high_s: float = math.nan
@@ -130,7 +133,7 @@ class TrainOnlyFigures:
         mape: Their mean.
         bias: Median of log(predicted / measured): above 0 the model is slower.
         inside: Share of measurements inside the 90 % interval.
-        evaluation_median: Median error of the evaluations.
+        evaluation_median: Median error of the evaluations; NaN without any.
         evaluation_bias: Median of log(predicted / measured) of the evaluations.
     """
 
@@ -158,26 +161,42 @@ def train_only_cases(path: Path) -> list[TrainOnlyCase]:
 def _predicted(
     row: pd.Series, known: dict[tuple[object, ...], tuple[float, ...]]
 ) -> TrainOnlyCase:
-    nodes, gpus = int(row["nodes"]), int(row["nodes"]) * int(row["gpus_per_node"])
+    stated = TrainOnlyCase(
+        case=f"{row['round']} {row['submitter']} {row['system']}",
+        round=row["round"],
+        gpu=row["gpu"] or "no GPU",
+        platform=_platform(row["gpu"]),
+        note=row["note"],
+    )
+    try:
+        if not row["gpu"]:
+            raise ConfigError("the submission names no GPU")
+        nodes, per_node, batch = (
+            int(stated_number(row, name, whole=True))
+            for name in ("nodes", "gpus_per_node", "global_batch")
+        )
+        measured_s = stated_number(row, "train_ms_per_iter") / 1e3
+        # Some rows have no evaluation.
+        evaluated = [stated_number(row, name) for name in _EVALUATION if row["eval_ms"]]
+    except DseError as error:
+        return replace(stated, problem=str(error))
+    gpus = nodes * per_node
     as_case = pd.Series(
         {
-            "case": f"MLPerf {row['round']} {row['submitter']} {row['system']}",
+            "case": f"MLPerf {stated.case}",
             "model": _MODELS.get(row["benchmark"], row["benchmark"]),
             "gpu": row["gpu"],
             "gpus": gpus,
             "nodes": nodes,
             "interconnect": f"{row['interconnect']} | {row['network']}",
-            "global_batch": int(row["global_batch"]),
+            "global_batch": batch,
             "precision": "AMP",
             "note": f"framework {row['framework']}",
         }
     )
-    program, platform = program_of(as_case), _platform(row["gpu"])
-    stated = TrainOnlyCase(
-        case=f"{row['round']} {row['submitter']} {row['system']}",
-        round=row["round"],
-        gpu=row["gpu"] or "no GPU",
-        platform=platform,
+    program = program_of(as_case)
+    stated = replace(
+        stated,
         gpus=gpus,
         nodes=nodes,
         program=program,
@@ -185,19 +204,16 @@ def _predicted(
             program == _FITTED_PROGRAM
             and row["round"] in _FITTED_ROUNDS
             and (nodes, gpus) == (1, _FITTED_RANKS)
-            and platform in _FITTED_PLATFORMS
+            and stated.platform in _FITTED_PLATFORMS
         ),
-        measured_s=float(row["train_ms_per_iter"]) / 1e3,
-        evaluation_measured_s=float(row["eval_ms"] or math.nan) / 1e3,
-        note=row["note"],
+        measured_s=measured_s,
+        evaluation_measured_s=evaluated[0] / 1e3 if evaluated else math.nan,
     )
-    setting = tuple(row[key] for key in ("round", "gpu", "interconnect", "global_batch"))
-    evaluated = evaluation_batch_size(as_case, program)
-    setting = (*setting, program, gpus, nodes, row["network"], evaluated)
+    setting = tuple(row[key] for key in ("round", "benchmark", "gpu", "interconnect", "network"))
+    at_once = evaluation_batch_size(as_case, program)
+    setting = (*setting, batch, program, gpus, nodes, at_once, *evaluated[1:])
     setting = (*setting, read_rate_bytes_per_s(as_case["case"]))
     try:
-        if not row["gpu"]:
-            raise ConfigError("the submission names no GPU")
         if setting not in known:
             job = job_of(as_case)
             found = predict_job(job)
@@ -207,11 +223,11 @@ def _predicted(
             if found.bound_by == _READING:
                 rate = job.cluster.storage_bandwidth_bytes_per_s or math.nan
                 reading = (rate, predict_job(unlimited).iteration_time_s)
-            evaluation_s = unlimited.evaluation_time_s(float(row["eval_samples"]))
+            evaluation_s = unlimited.evaluation_time_s(evaluated[1]) if evaluated else math.nan
             known[setting] = (*times, *reading, evaluation_s)
     except DseError as error:
-        return _with(stated, problem=str(error), fitted=False)
-    return _with(stated, **dict(zip(_PREDICTED, known[setting], strict=True)))
+        return replace(stated, problem=str(error), fitted=False)
+    return replace(stated, **dict(zip(_PREDICTED, known[setting], strict=True)))
 
 
 def _platform(gpu: str) -> str:
@@ -221,10 +237,6 @@ def _platform(gpu: str) -> str:
         return ""
 
 
-def _with(case: TrainOnlyCase, **changes: object) -> TrainOnlyCase:
-    return TrainOnlyCase(**{**asdict(case), **changes})
-
-
 def figures_of(group: str, cases: Iterable[TrainOnlyCase]) -> TrainOnlyFigures:
     """Returns the errors over the submissions of a group that could be predicted."""
     done = [case for case in cases if not case.problem]
@@ -232,8 +244,13 @@ def figures_of(group: str, cases: Iterable[TrainOnlyCase]) -> TrainOnlyFigures:
         return TrainOnlyFigures(group, 0, *[math.nan] * 6)
     logs = np.array([math.log(case.predicted_s / case.measured_s) for case in done])
     evaluations = np.array(
-        [math.log(case.evaluation_predicted_s / case.evaluation_measured_s) for case in done]
+        [
+            math.log(case.evaluation_predicted_s / case.evaluation_measured_s)
+            for case in done
+            if not math.isnan(case.evaluation_measured_s)
+        ]
     )
+    evaluations = evaluations if len(evaluations) else np.array([math.nan])
     errors = np.abs(np.expm1(logs))
     return TrainOnlyFigures(
         group,
@@ -314,7 +331,7 @@ def compare_train_only(path: Path, *, as_json: bool) -> None:
     print(f"{'measured':>10} {'predicted':>10} {'error':>8}  {'evaluation':>17}  case (ms)")
     for case in cases:
         print(_line(case))
-    width = max(len(row.group) for row in groups)
+    width = max((len(row.group) for row in groups), default=len("cases"))
     print(
         f"{'cases':<{width}} {'n':>3} {'median':>7} {'MAPE':>7} {'bias':>6} {'inside 90 %':>11} "
         f"{'evaluation':>10} {'bias':>6}"
@@ -332,15 +349,16 @@ def compare_train_only(path: Path, *, as_json: bool) -> None:
 
 
 def _line(case: TrainOnlyCase) -> str:
-    name = f"{case.case}, {case.gpus} × {case.gpu}"
+    name = f"{case.case}, {case.gpus or '?'} × {case.gpu}"
     if case.problem:
-        return (
-            f"{1e3 * case.measured_s:10.3f} {'–':>10} {'–':>8}  {'–':>17}  {name}: {case.problem}"
-        )
+        measured = "–" if math.isnan(case.measured_s) else f"{1e3 * case.measured_s:.3f}"
+        return f"{measured:>10} {'–':>10} {'–':>8}  {'–':>17}  {name}: {case.problem}"
     outside = " " if case.low_s <= case.measured_s <= case.high_s else "*"
-    evaluation = (
-        f"{1e3 * case.evaluation_measured_s:8.0f} {1e3 * case.evaluation_predicted_s:8.0f}"
-    )
+    evaluation = f"{'–':>17}"
+    if not math.isnan(case.evaluation_measured_s):
+        evaluation = (
+            f"{1e3 * case.evaluation_measured_s:8.0f} {1e3 * case.evaluation_predicted_s:8.0f}"
+        )
     note = f" ({case.note})" if case.note else " (fitted)" if case.fitted else ""
     return (
         f"{1e3 * case.measured_s:10.3f} {1e3 * case.predicted_s:10.3f} "

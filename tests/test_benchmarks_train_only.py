@@ -59,6 +59,46 @@ def test_every_row_is_predicted_or_says_why_not(train_only, tmp_path, capsys):
     }
 
 
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        *(("train_ms_per_iter", text) for text in ("", "0", "-1", "soon", "inf", "nan")),
+        *(("eval_ms", text) for text in ("0", "-1", "soon")),
+        *(("eval_samples", text) for text in ("", "0", "x")),
+        *((name, text) for name in ("nodes", "global_batch") for text in ("", "0", "x", "1.5")),
+        *(("gpus_per_node", text) for text in ("", "0")),
+        ("benchmark", "none"),
+    ],
+)
+def test_what_a_row_does_not_state_is_its_problem(train_only, tmp_path, capsys, column, text):
+    heading, values = (line.split(",") for line in rows({}).splitlines())
+    values[heading.index(column)] = text
+    path = tmp_path / "rows.csv"
+    path.write_text(",".join(heading) + "\n" + ",".join(values) + "\n")
+    (found,) = train_only.train_only_cases(path)
+    assert (column if column != "benchmark" else text) in found.problem
+    assert math.isnan(found.predicted_s)
+    train_only.compare_train_only(path, as_json=False)
+    assert found.problem in capsys.readouterr().out
+
+
+def test_evaluations_count_where_there_are_some(train_only, tmp_path):
+    plain = rows({})
+    others = (plain.splitlines()[1].replace(",500,1000000,", f",{text},") for text in (",", "9,7"))
+    path = tmp_path / "rows.csv"
+    path.write_text(plain + "\n".join(others) + "\n")
+    first, without, fewer = cases = train_only.train_only_cases(path)
+    assert first.predicted_s == without.predicted_s
+    assert math.isnan(without.evaluation_predicted_s)
+    # Seven samples take less than a million do.
+    assert 0 < fewer.evaluation_predicted_s < first.evaluation_predicted_s
+    figures = train_only.figures_of("all", cases)
+    expected = [
+        abs(one.evaluation_predicted_s / one.evaluation_measured_s - 1) for one in (first, fewer)
+    ]
+    assert figures.evaluation_median == pytest.approx(sum(expected) / 2)
+
+
 def test_a_slow_drive_is_a_property_of_the_submission(train_only, tmp_path, capsys):
     plain = rows({})
     path = tmp_path / "rows.csv"

@@ -58,3 +58,22 @@ def test_published_ratios_and_memory(cases, capsys):
         # What is allocated at the peak is counted on the safe side.
         limit = 0.1 if row["memory"] == "reserved" else 0.3
         assert -0.05 < row["error"] < limit
+
+
+@pytest.mark.parametrize("text", ["", "0 GB", "-3 GB", "33000 MB", "much GB"])
+def test_a_figure_that_is_none_is_the_problem_of_its_line(cases, tmp_path, capsys, text):
+    table = tmp_path / "runs.csv"
+    runs = [run.name for run, _ in cases.MEMORY]
+    lines = [f"1,{name},5 ms,{text if name == runs[0] else '10 GB'},12 GB" for name in runs]
+    table.write_text("\n".join([",".join(cases.COLUMNS), *lines]) + "\n")
+    cases.compare_pipelines(table, as_json=False)
+    assert "–" in capsys.readouterr().out
+    cases.compare_pipelines(table, as_json=True)
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    first, second, *_ = found["memory"]
+    assert runs[0] in first["problem"]
+    assert "gpu_peak_alloc" in first["problem"]
+    assert (first["published_gb"], first["error"]) == (None, None)
+    assert (second["published_gb"], second["problem"]) == (12.0, "")
+    (missing,) = (one for one in found["ratios"] if one["problem"])
+    assert missing["group"] == "UVM : device"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 import importlib
+import json
+import math
 import sys
 
 import pytest
@@ -218,3 +220,37 @@ def test_a_case_that_cannot_be_predicted_says_why(published):
     result = published.predict_case(row(gpu="Abacus"))
     assert "Abacus" in result.problem
     assert result.predicted_samples_per_s != result.predicted_samples_per_s
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"samples_per_s": text} for text in ("", "0", "-5", "soon", "inf", "nan")),
+        *({"gpus": text} for text in ("", "0", "-8", "8.5", "x")),
+        *({"global_batch": text} for text in ("", "0", "-4", "x")),
+        *({"nodes": text} for text in ("", "0", "3", "100", "x")),
+        *({name: ""} for name in ("model", "gpu", "precision")),
+    ],
+)
+def test_what_a_row_does_not_state_is_its_problem(published, changes):
+    (name,) = changes
+    result = published.predict_case(row(**changes))
+    assert name in result.problem or name in ("model", "gpu")
+    assert result.problem
+    assert math.isnan(result.predicted_samples_per_s)
+
+
+def test_a_file_of_problems_has_figures_of_none(published, tmp_path, capsys):
+    path = tmp_path / "cases.csv"
+    path.write_text(",".join(row().index) + "\n" + ",".join(map(str, row(gpus=0))) + "\n")
+    published.compare_published(path, as_json=False)
+    published.compare_published(path, as_json=True)
+    text = capsys.readouterr().out
+    found = json.loads(text[text.index("{") :], parse_constant=pytest.fail)
+    assert found["overall"] == {
+        "cases": 0,
+        "not_predicted": 1,
+        "median_abs_error": None,
+        "mean_abs_error": None,
+        "kendall_tau": None,
+    }
