@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.calibration._collectives import held_out_sizes
-from dse.calibration.measurements import check_units, joined
+from dse.calibration.measurements import check_files, check_units, joined
 from dse.errors import CalibrationError
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s, model_of_kind
 from dse.machine.fits import (
@@ -122,6 +122,8 @@ def fit_network(
     cluster: Cluster,
     origin: FitOrigin,
     held_out: NDArray[np.bool_] | None = None,
+    *,
+    tolerance: float = 0.5,
 ) -> NetworkCalibration:
     """Fits the network of a cluster to collectives measured over several nodes.
 
@@ -135,12 +137,17 @@ def fit_network(
         cluster: Machine whose network was measured; its number of ranks does not matter.
         origin: Where they come from.
         held_out: Points for checking only, in the order of `measured`; shape `(points,)`.
+        tolerance: How much longer, as a fraction, the longest of several times of the same
+            operation, ranks, nodes and size may be than the shortest where they are of several
+            files.
 
     Raises:
         CalibrationError: Ranks of a single node, operations that are not fitted, times that cannot
-            be seconds on that network, or too few sizes.
+            be seconds on that network, files that disagree, or too few sizes.
     """
     nodes = np.concatenate([_nodes(samples, cluster) for samples in measured])
+    if len(measured) > 1:
+        check_files(measured, nodes, tolerance)
     samples = joined(measured)
     runs = list(_runs(samples, nodes, cluster))
     sizes = samples.size_bytes.astype(np.float64)
@@ -259,16 +266,18 @@ def _nodes(samples: CollectiveSamples, cluster: Cluster) -> NDArray[np.int64]:
     Raises:
         CalibrationError: Ranks are on one node, or do not fill nodes equally.
     """
-    full = cluster.devices_per_node
-    nodes = np.where(samples.nodes > 0, samples.nodes, np.maximum(samples.ranks // full, 1))
-    for bad, what in (
+    full, ranks, stated = cluster.devices_per_node, samples.ranks, samples.nodes > 0
+    nodes = np.where(stated, samples.nodes, -(-ranks // full))
+    for bad, where, what in (
         (
             nodes < 2,
-            "on a single node say nothing of the network; fit them with `dse fit collective`, or "
-            "name the nodes with --nodes",
+            "a single node",
+            "say nothing of the network; fit them with `dse fit collective`, or name the nodes "
+            "with --nodes",
         ),
         (
-            (samples.ranks % nodes > 0) | (samples.ranks > nodes * full),
+            (ranks % nodes > 0) | (ranks > nodes * full) | (~stated & (ranks % full > 0)),
+            "{} nodes",
             f"do not fill nodes of {full} devices ({cluster.name}) equally; measure the same "
             "number of ranks on every node, or name another platform",
         ),
@@ -277,7 +286,7 @@ def _nodes(samples: CollectiveSamples, cluster: Cluster) -> NDArray[np.int64]:
             first = int(np.argmax(bad))
             place = samples.origin.place(int(samples.source_rows[first]))
             raise CalibrationError(
-                f"{place}: {samples.ranks[first]} ranks on {nodes[first]} nodes ({bad.sum()} of "
+                f"{place}: {ranks[first]} ranks on {where.format(nodes[first])} ({bad.sum()} of "
                 f"{len(samples)} rows) {what}"
             )
     return np.asarray(nodes, dtype=np.int64)

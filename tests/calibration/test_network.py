@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dse.calibration import FitOrigin, fit_network
-from dse.calibration.measurements import CollectiveSamples
+from dse.calibration.measurements import CollectiveSamples, joined
 from dse.errors import CalibrationError
 from dse.machine.collectives import collective_time_s
 from dse.machine.fits import HeldOut, NetworkCalibration, NetworkModel, Provenance
@@ -117,3 +117,29 @@ def test_nodes_of_one_pod_have_no_network_between_them():
     measured = replace(samples("all_reduce", (2,), per_node=4))
     with pytest.raises(CalibrationError, match="one domain"):
         fit_network([measured], pod, ORIGIN)
+
+
+def test_partly_filled_nodes_are_not_full_ones():
+    measured = samples("all_reduce", (2,), stated=False, per_node=6)
+    with pytest.raises(CalibrationError, match="12 ranks on 2 nodes"):
+        fit_network([measured], CLUSTER, ORIGIN)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("version", ["", "2.18.1"])
+def test_files_that_disagree_are_refused(stated, version):
+    first = samples("all_reduce", (2,))
+    slower = samples("all_reduce", (2,), scale=1.6, stated=stated)
+    slower = replace(slower, nccl=np.full(len(slower), version))
+    with pytest.raises(CalibrationError, match="--tolerance"):
+        fit_network([first, slower], CLUSTER, ORIGIN)
+    assert fit_network([first, slower], CLUSTER, ORIGIN, tolerance=0.7).provenance.points == 44
+
+
+def test_versions_that_are_taken_together_are_said():
+    one = samples("all_reduce", (2,))
+    new, old = (replace(one, nccl=np.full(len(one), name)) for name in ("2.27.3", "2.18.1"))
+    assert joined([new, new]).notes == joined([new]).notes == ()
+    (note,) = joined([new, old]).notes
+    assert "2.27.3" in note
+    assert "2.18.1" in note

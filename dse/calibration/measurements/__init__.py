@@ -9,6 +9,7 @@ the samples' notes. Nothing is fitted here.
 from __future__ import annotations
 
 from dse._tables import Origin, RowKind
+from dse.calibration.measurements._checks import check_files
 from dse.calibration.measurements._columns import ColumnOptions
 from dse.calibration.measurements._dispatch import dispatch_message_bytes
 from dse.calibration.measurements._names import (
@@ -49,6 +50,7 @@ __all__ = [
     "Origin",
     "RowKind",
     "Samples",
+    "check_files",
     "check_units",
     "collective_of",
     "dispatch_message_bytes",

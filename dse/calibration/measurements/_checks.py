@@ -8,6 +8,7 @@ import numpy as np
 
 from dse._suggest import hint
 from dse._tables import objects
+from dse.calibration.measurements._samples import joined
 from dse.errors import CalibrationError, ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dse._tables import Table
     from dse.calibration.measurements._names import Vocabulary
+    from dse.calibration.measurements._samples import CollectiveSamples
     from dse.errors import Diagnostic
 
 #: Whole numbers up to here are exact in double precision.
@@ -218,10 +220,59 @@ def check_repeats(
     Raises:
         CalibrationError: Times of the same rows differ by more.
     """
+    places = [table.origin.place(int(row)) for row in table.rows]
+    repeated, disagreement = _repeats(keys, time_s, tolerance, places)
+    if disagreement is not None:
+        low, high, text = disagreement
+        raise CalibrationError(
+            f"{text}; {_advice(table, low, high, used)}"
+            + (f"; or allow more with {option}" if option else "")
+        )
+    if not repeated:
+        return []
+    return [f"{repeated} points are measured more than once; all {len(table)} rows kept"]
+
+
+def check_files(
+    measured: Sequence[CollectiveSamples], nodes: NDArray[np.int64], tolerance: float
+) -> None:
+    """Refuses files that disagree on the time of a collective.
+
+    Versions of the communication library and data types, which a network is fitted to together,
+    make no difference.
+
+    Args:
+        measured: The files' collectives.
+        nodes: Nodes of each row of all of them.
+        tolerance: How much longer than the shortest the longest time may be, as a fraction.
+
+    Raises:
+        CalibrationError: They do.
+    """
+    samples = joined(measured)
+    keys = {
+        "op": samples.op,
+        "ranks": samples.ranks,
+        "nodes": nodes,
+        "size_bytes": samples.size_bytes,
+    }
+    places = [one.origin.place(int(row)) for one in measured for row in one.source_rows]
+    _, disagreement = _repeats(keys, samples.time_s, tolerance, places)
+    if disagreement is not None:
+        raise CalibrationError(
+            f"{disagreement[2]}; fit one of them, or allow more with --tolerance"
+        )
+
+
+def _repeats(
+    keys: Mapping[str, NDArray[Any]],
+    time_s: NDArray[np.float64],
+    tolerance: float,
+    places: Sequence[str],
+) -> tuple[int, tuple[int, int, str] | None]:
+    """Returns how many points are repeated, and of the first that disagree rows and a text."""
     group = _groups(keys)
     count = np.bincount(group)
-    if count.max() == 1:
-        return []
     shortest = np.full(len(count), np.inf)
     longest = np.zeros(len(count))
     np.minimum.at(shortest, group, time_s)
@@ -230,19 +281,18 @@ def check_repeats(
     disagreeing = np.flatnonzero(apart > tolerance)
     repeated = int(np.count_nonzero(count > 1))
     if not len(disagreeing):
-        return [f"{repeated} points are measured more than once; all {len(table)} rows kept"]
+        return repeated, None
     rows = np.flatnonzero(np.isin(group, disagreeing))
     worst = group[rows[0]]
     members = np.flatnonzero(group == worst)
     low, high = members[np.argmin(time_s[members])], members[np.argmax(time_s[members])]
     same = ", ".join(f"{name}={values[low]}" for name, values in keys.items() if values[low] != "")
-    raise CalibrationError(
-        f"{table.origin.place(int(table.rows[low]))}: {len(disagreeing)} of {repeated} repeated "
-        f"points disagree; the first ({same}) takes {time_s[low]:.4g} s here and "
-        f"{time_s[high]:.4g} s at {table.origin.place(int(table.rows[high]))}, "
-        f"{apart[worst]:.0%} more where {tolerance:.0%} are allowed; "
-        + _advice(table, low, high, used)
-        + (f"; or allow more with {option}" if option else "")
+    return repeated, (
+        int(low),
+        int(high),
+        f"{places[low]}: {len(disagreeing)} of {repeated} repeated points disagree; the first "
+        f"({same}) takes {time_s[low]:.4g} s here and {time_s[high]:.4g} s at {places[high]}, "
+        f"{apart[worst]:.0%} more where {tolerance:.0%} are allowed",
     )
 
 

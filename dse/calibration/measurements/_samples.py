@@ -86,16 +86,20 @@ class CollectiveSamples(_Points):
 def joined(measured: Sequence[CollectiveSamples]) -> CollectiveSamples:
     """Returns the collectives of several files in one; their rows keep no file unless it is one.
 
+    A note says where several versions of the communication library are among them.
+
     Args:
         measured: At least one.
     """
     first, *others = measured
-    if not others:
-        return first
     names = {item.name for item in fields(first)} - {"origin", "notes"}
     arrays = {name: np.concatenate([getattr(one, name) for one in measured]) for name in names}
-    notes = tuple(dict.fromkeys(note for one in measured for note in one.notes))
-    return replace(first, **arrays, origin=Origin(), notes=notes)
+    notes = dict.fromkeys(note for one in measured for note in one.notes)
+    versions = sorted({version for version in arrays["nccl"].tolist() if version})
+    if len(versions) > 1:
+        notes[f"versions of NCCL that are fitted together: {', '.join(versions)}"] = None
+    origin = Origin() if others else first.origin
+    return replace(first, **arrays, origin=origin, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -314,7 +314,7 @@ def _fit(
         measured = [
             measurements.read_collective(path, options, tolerance=allowed) for path in data
         ]
-        network = calibration.fit_network(measured, cluster, origin)
+        network = calibration.fit_network(measured, cluster, origin, tolerance=allowed)
         return CalibrationFile(networks=(network,)), measurements.joined(measured).notes
     (file,) = data
     if kind == "collective":
