@@ -121,7 +121,9 @@ class _HuggingFaceConfig(BaseModel):
     experts: Width | None = Field(
         None, validation_alias=AliasChoices("num_experts", "num_local_experts", "n_routed_experts")
     )
-    active_experts: Width = Field(2, validation_alias="num_experts_per_tok")
+    active_experts: Width | None = Field(
+        None, validation_alias=AliasChoices("num_experts_per_tok", "experts_per_token")
+    )
     expert_hidden: Width | None = Field(None, validation_alias="moe_intermediate_size")
     shared_experts: Number = Field(0, validation_alias="n_shared_experts")
     shared_hidden: Number = Field(0, validation_alias="shared_expert_intermediate_size")
@@ -140,6 +142,7 @@ class _HuggingFaceConfig(BaseModel):
     rope_dim: Width = Field(64, validation_alias="qk_rope_head_dim")
     value_dim: Width = Field(128, validation_alias="v_head_dim")
     vocab: Width = Field(validation_alias="vocab_size")
+    embedding_dim: Width | None = Field(None, validation_alias="word_embed_proj_dim")
     positions: Width = Field(
         validation_alias=AliasChoices("max_position_embeddings", "n_positions")
     )
@@ -190,6 +193,16 @@ def compose_transformer(
         raise ConfigError(
             f"{path}: attention_chunk_size: attention to chunks of {chunk} of {tokens} tokens is "
             f"not modelled; pass --sequence-length {chunk} or less, where it sees all of them"
+        )
+    if architecture.learned_positions and tokens > config.positions:
+        raise ConfigError(
+            f"{path}: max_position_embeddings: the model has vectors for {config.positions} "
+            f"positions, not for {tokens}; pass --sequence-length {config.positions} or less"
+        )
+    if config.embedding_dim not in (None, config.hidden):
+        raise ConfigError(
+            f"{path}: word_embed_proj_dim: embeddings of {config.embedding_dim} values in a model "
+            f"of {config.hidden} are not modelled; in model files they are as wide as it is"
         )
     family = TransformerFamily.BERT if config.model_type == "bert" else TransformerFamily.GPT
     tied = architecture.tied if config.tied is None else config.tied
@@ -280,10 +293,16 @@ def _feed_forward(
     """Returns the feed-forward block, or experts and the layers that have none.
 
     Raises:
-        ConfigError: Model files cannot express which layers have experts.
+        ConfigError: Model files cannot express which layers have experts, or it is not said how
+            many of them a token visits.
     """
     if config.experts is None:
         return [] if config.ffn_hidden is None else [f"ffn_hidden: {config.ffn_hidden}"]
+    if config.active_experts is None:
+        raise ConfigError(
+            f"{path}: num_experts_per_tok: missing; add how many of the {config.experts} experts "
+            "a token visits"
+        )
     dense = config.dense_layers
     if sorted(dense) != list(range(len(dense))):
         raise ConfigError(

@@ -69,6 +69,12 @@ def test_older_names_of_the_same_sizes(tmp_path):
     assert model.family is TransformerFamily.GPT
 
 
+def test_learned_positions_bound_the_sequence(tmp_path):
+    assert read(tmp_path, GPT2, sequence_length=512).sequence_length == 512
+    with pytest.raises(ConfigError, match="--sequence-length 1024 or less"):
+        read(tmp_path, GPT2, sequence_length=1025)
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -96,7 +102,12 @@ def test_a_mixture_of_experts(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"num_experts": 8, "mlp_only_layers": [5]}, "mlp_only_layers: layers [5]"),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [5]},
+            "mlp_only_layers: layers [5]",
+        ),
+        ({"num_experts": 8}, "num_experts_per_tok: missing"),
+        ({"word_embed_proj_dim": 512}, "word_embed_proj_dim: embeddings of 512"),
         ({"model_type": "mamba"}, "`mamba` is not known"),
         ({"sliding_window": 512, "max_window_layers": 14}, "max_window_layers: full attention"),
         ({"attention_chunk_size": 8192}, "pass --sequence-length 8192 or less"),
