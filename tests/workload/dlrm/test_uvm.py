@@ -215,6 +215,34 @@ def test_more_bandwidth_of_host_memory_is_never_slower(bandwidth, factor, device
     assert (times[1] >= times[2] * (1 - 1e-12)).all()
 
 
+@given(
+    st.floats(10e9, 1e12),
+    st.floats(1, 100),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([UVM, CACHING]),
+    st.sampled_from([None, 1.05, 1.5]),
+)
+def test_a_faster_link_to_shared_memory_is_never_slower(bandwidth, factor, devices, kernel, zipf):
+    table = TABLE if zipf is None else replace(TABLE, indices=Zipf(zipf))
+    made = plan(kernel, RW, (0, 1, 2, 3))
+    slower, faster = (
+        slots(
+            PlanScorer(
+                problem(
+                    make_cluster(
+                        host_link=HostLinkSpec(one, 10e-6, devices=devices),
+                        host_memory_bandwidth_bytes_per_s=100e9,
+                    ),
+                    (table,),
+                )
+            ),
+            made,
+        )
+        for one in (bandwidth, bandwidth * factor)
+    )
+    assert (faster <= slower * (1 + 1e-12)).all()
+
+
 def test_options_keep_kernel_and_cache():
     scorer = PlanScorer(problem())
     for kernel, factor in ((FUSED, None), (UVM, None), (CACHING, None), (CACHING, 0.5)):

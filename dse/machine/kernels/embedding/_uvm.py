@@ -87,12 +87,17 @@ class HostRowsWork:
         forward_link_bytes: Bytes of line rate of the host link before and during the lookup.
         backward_link_bytes: The same of the update.
         fetched_link_bytes: Those before the lookup, for rows that enter a cache on the device.
+        forward_waiting_bytes: Bytes at device-memory speed of `device` that the lookup moves while
+            it waits for other devices that use the same path.
+        backward_waiting_bytes: The same of the update.
     """
 
     device: EmbeddingWork
     forward_link_bytes: float
     backward_link_bytes: float
     fetched_link_bytes: float = 0.0
+    forward_waiting_bytes: float = 0.0
+    backward_waiting_bytes: float = 0.0
 
 
 def host_rows_work(
@@ -130,9 +135,11 @@ def host_rows_work(
     sort_bytes = traffic.sort_memory_bytes + index_order_bytes(device, shape, kernels.order)
     state_bytes = whole_sectors(shape.state_bytes_per_row - host_state_bytes_per_row)
     update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
+    forward, backward = learned_ratios(device, shape, traffic, kernels.order.spread)
     if cached_rows <= 0:
         forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost
-        forward_bytes = _hidden(device, host_link, traffic.stream_memory_bytes, forward_link)
+        streamed_bytes = forward[0] * traffic.stream_memory_bytes
+        forward_bytes = waiting_bytes = _hidden(device, host_link, streamed_bytes, forward_link)
         forward_cache_bytes = fetched_link = 0.0
         in_place_rows = traffic.unique_rows
     else:
@@ -154,18 +161,19 @@ def host_rows_work(
         probe_s += call_share * kernels.prefetch_floor_kernels * device.kernel_floor_s
         probe_bytes = probe_s * device.memory_bandwidth_bytes_per_s
         forward_bytes = resident.forward_memory_bytes + sort_bytes + moved_bytes + probe_bytes
+        forward_bytes, waiting_bytes = forward[0] * forward_bytes, 0.0
         forward_cache_bytes = resident.forward_cache_bytes
         update_bytes += 2.0 * traffic.unique_rows * traffic.row_bytes / traffic.efficiency
     written_cost = in_place_rows * row_cost + traffic.unique_rows * state_cost
     backward_link = kernels.written_back * written_cost
-    forward, backward = learned_ratios(device, shape, traffic, kernels.order.spread)
     cache_bytes = traffic.gradient_hit_rate * traffic.gradient_bytes
+    update_bytes *= backward[0]
     done_bytes = _hidden(device, host_link, update_bytes, backward_link)
     return HostRowsWork(
         EmbeddingWork(
-            forward_memory_bytes=forward[0] * forward_bytes,
+            forward_memory_bytes=forward_bytes,
             forward_cache_bytes=forward[0] * forward_cache_bytes,
-            backward_memory_bytes=backward[0] * (sort_bytes + done_bytes),
+            backward_memory_bytes=backward[0] * sort_bytes + done_bytes,
             backward_cache_bytes=backward[0] * cache_bytes * (done_bytes / update_bytes),
             forward_spread=forward[1],
             backward_spread=backward[1],
@@ -173,6 +181,8 @@ def host_rows_work(
         forward_link_bytes=forward_link,
         backward_link_bytes=backward_link,
         fetched_link_bytes=fetched_link,
+        forward_waiting_bytes=waiting_bytes,
+        backward_waiting_bytes=done_bytes,
     )
 
 

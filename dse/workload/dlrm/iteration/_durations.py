@@ -42,6 +42,7 @@ from dse.workload.dlrm.scoring._features import (
     has_host_columns,
     link_column,
     rank_column,
+    waiting_column,
 )
 from dse.workload.dlrm.scoring._slots import Slot
 
@@ -221,7 +222,8 @@ def _add_host_waiting(
     """Adds what the ranks of a node wait for one another's rows from host memory.
 
     All of them look up, and update, at the same time. An update reads and writes each row, while
-    rows that a cache evicts during a lookup are left out.
+    rows that a cache evicts during a lookup are left out. What the device does while it waits for
+    the link goes on while it waits for others.
     """
     cluster = problem.cluster
     shared = cluster.host_link.devices > 1 or cluster.host_memory_bandwidth_bytes_per_s
@@ -234,9 +236,12 @@ def _add_host_waiting(
         if not layout >> group & 1 or group is ExchangeGroup.REPLICATED:
             continue
         for direction, slot in enumerate((Slot.POOLED_LOOKUP, Slot.POOLED_UPDATE)):
-            durations[slot + group] += host_rows_waiting_s(
+            waiting_s = host_rows_waiting_s(
                 cluster, features[link_column(group, direction)], accesses=1 + direction
             )
+            meanwhile = features[waiting_column(group, direction)]
+            busy_s = meanwhile / cluster.device.memory_bandwidth_bytes_per_s
+            durations[slot + group] += np.maximum(0.0, waiting_s - busy_s)
 
 
 def _fill_lookups(

@@ -102,11 +102,13 @@ SYNCED_FEATURE_COUNT = SYNCED_COLUMN + 1
 
 #: Columns behind that, present only once a table lives in host memory: for each group but the
 #: replicated one the bytes over the host link of lookups and of updates, then stored bytes, then
-#: bytes over the host link that a pipeline fetches ahead of lookups.
+#: bytes over the host link that a pipeline fetches ahead of lookups, and for each group again the
+#: bytes at device-memory speed that lookups and updates move while they wait for other ranks.
 HOST_BLOCK_START = SYNCED_FEATURE_COUNT
 HOST_STORED_COLUMN = HOST_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
 HOST_PREFETCHED_COLUMN = HOST_STORED_COLUMN + 1
-WIDE_FEATURE_COUNT = HOST_PREFETCHED_COLUMN + 1
+WAITING_BLOCK_START = HOST_PREFETCHED_COLUMN + 1
+WIDE_FEATURE_COUNT = WAITING_BLOCK_START + 2 * (len(ExchangeGroup) - 1)
 
 
 def group_column(group: ExchangeGroup, feature: GroupFeature) -> int:
@@ -122,6 +124,11 @@ def rank_column(feature: RankFeature) -> int:
 def link_column(group: ExchangeGroup, direction: int) -> int:
     """Returns the column of a group's bytes over the host link; 0 lookup, 1 update."""
     return HOST_BLOCK_START + 2 * int(group) + direction
+
+
+def waiting_column(group: ExchangeGroup, direction: int) -> int:
+    """Returns the column of bytes that a group moves while it waits; 0 lookup, 1 update."""
+    return WAITING_BLOCK_START + 2 * int(group) + direction
 
 
 def has_host_columns(features: NDArray[np.float64]) -> bool:

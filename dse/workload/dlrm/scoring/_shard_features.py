@@ -30,6 +30,7 @@ from dse.workload.dlrm.scoring._features import (
     group_column,
     link_column,
     rank_column,
+    waiting_column,
 )
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ def shard_features(
         features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
         features[link_column(group, 1)] = host_work.backward_link_bytes
         gathered_link_bytes = host_work.forward_link_bytes - host_work.fetched_link_bytes
+        features[waiting_column(group, 0)] = host_work.forward_waiting_bytes
+        features[waiting_column(group, 1)] = host_work.backward_waiting_bytes
     slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
         GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
