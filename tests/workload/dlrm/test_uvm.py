@@ -221,9 +221,13 @@ def test_more_bandwidth_of_host_memory_is_never_slower(bandwidth, factor, device
     st.sampled_from([1, 2, 4]),
     st.sampled_from([UVM, CACHING]),
     st.sampled_from([None, 1.05, 1.5]),
+    st.booleans(),
 )
-def test_a_faster_link_to_shared_memory_is_never_slower(bandwidth, factor, devices, kernel, zipf):
-    table = TABLE if zipf is None else replace(TABLE, indices=Zipf(zipf))
+def test_a_faster_link_to_shared_memory_is_never_slower(
+    bandwidth, factor, devices, kernel, zipf, weighted
+):
+    table = replace(TABLE, weighted=weighted)
+    table = table if zipf is None else replace(table, indices=Zipf(zipf))
     made = plan(kernel, RW, (0, 1, 2, 3))
     slower, faster = (
         slots(

@@ -109,6 +109,7 @@ def host_rows_work(
     cached_rows: float,
     host_state_bytes_per_row: float,
     call_share: float = 1.0,
+    slowdown: float = 1.0,
     kernels: HostRowsKernels = _FBGEMM_HOST_ROWS,
 ) -> HostRowsWork:
     """Returns what lookup and update of a shard in host memory move, and where.
@@ -125,6 +126,7 @@ def host_rows_work(
         host_state_bytes_per_row: Optimizer state that is with the rows, in bytes of one; the
             rest, one value a row, stays in device memory.
         call_share: The shard's part of a call that fills the caches of several tables.
+        slowdown: How much longer the device's own work takes than that of plain sums.
         kernels: What the kernels take.
     """
     if shape.bags <= 0 or shape.lookups <= 0:
@@ -135,7 +137,8 @@ def host_rows_work(
     sort_bytes = traffic.sort_memory_bytes + index_order_bytes(device, shape, kernels.order)
     state_bytes = whole_sectors(shape.state_bytes_per_row - host_state_bytes_per_row)
     update_bytes = traffic.gradient_memory_bytes + 2.0 * traffic.unique_rows * state_bytes
-    forward, backward = learned_ratios(device, shape, traffic, kernels.order.spread)
+    ratios = learned_ratios(device, shape, traffic, kernels.order.spread)
+    forward, backward = ((slowdown * ratio, spread) for ratio, spread in ratios)
     if cached_rows <= 0:
         forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost
         streamed_bytes = forward[0] * traffic.stream_memory_bytes

@@ -61,7 +61,9 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
         _print_others(found, console)
     else:
         count = len(found.judgements)
-        line(console, f"{found.goal.text}: none of {count} configurations does", "bold")
+        none = f"none of {count} configurations" if count > 1 else "the only configuration"
+        does = "does" if count > 1 else "does not"
+        line(console, f"{found.goal.text}: {none} {does}", "bold")
         for text in _closest(found):
             line(console, text)
         if found.program:

@@ -58,7 +58,7 @@ def _print_figures(revision: Revision, console: Console) -> None:
     table.print(console)
     hidden = len(revision.figures) - _MAX_FIGURES
     if hidden > 0:
-        line(console, f"… and {hidden} more figures")
+        line(console, f"… and {plural(hidden, 'more figure')}")
 
 
 def _print_front(revision: Revision, moves: tuple[FrontMove, ...], console: Console) -> None:

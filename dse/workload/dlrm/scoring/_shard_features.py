@@ -211,6 +211,7 @@ def shard_features(
     routed = samples * table.lookups_per_sample / row_divisor if row_divisor > 1 else 0.0
     features = [0.0] * WIDE_FEATURE_COUNT
     gathered_link_bytes = 0.0
+    slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     if cached_share is None:
         work = unfused_embedding_work(
             device,
@@ -222,8 +223,9 @@ def shard_features(
             routed_lookups=routed,
         )
     else:
-        host_work = _host_rows(context, indices, shape, cached_share)
-        work = host_work.device
+        host_work = _host_rows(context, indices, shape, cached_share, slowdown)
+        # Before the link hides a part of it.
+        work, slowdown = host_work.device, 1.0
         prefetched_bytes = host_work.fetched_link_bytes if context.prefetches_rows else 0.0
         features[link_column(group, 0)] = host_work.forward_link_bytes - prefetched_bytes
         features[HOST_PREFETCHED_COLUMN] = prefetched_bytes
@@ -231,7 +233,6 @@ def shard_features(
         gathered_link_bytes = host_work.forward_link_bytes - host_work.fetched_link_bytes
         features[waiting_column(group, 0)] = host_work.forward_waiting_bytes
         features[waiting_column(group, 1)] = host_work.backward_waiting_bytes
-    slowdown = _WEIGHTED_SLOWDOWN if table.weighted else 1.0
     per_group = {
         GroupFeature.FORWARD_MEMORY: slowdown * work.forward_memory_bytes,
         GroupFeature.FORWARD_CACHE: slowdown * work.forward_cache_bytes,
@@ -296,6 +297,7 @@ def _host_rows(
     indices: IndexDistribution,
     shape: EmbeddingShape,
     cached_share: float,
+    slowdown: float,
 ) -> HostRowsWork:
     """Work of a shard in host memory."""
     return host_rows_work(
@@ -307,4 +309,5 @@ def _host_rows(
         host_state_bytes_per_row=4.0 * shape.dim * context.optimizer.state_values_by_column,
         # One call fills the caches of all tables; that each has an equal part is an assumption.
         call_share=1.0 / len(context.tables),
+        slowdown=slowdown,
     )
