@@ -25,7 +25,7 @@ def test_a_mark_reads_alike_when_printed_and_on_a_page(benchmark):
     assert [one.line for one in (met, missed, unknown, unsaid)] == [
         "met     error: 10.0 % (≤ 10.0 %)",
         "MISSED  rate: 50.0 % (≥ 90.0 %)",
-        "MISSED  nothing: – (≤ 10.0 %)",
+        "open    nothing: – (≤ 10.0 %)",
         "open    one front: so far",
     ]
     assert marks.mark_table([met, missed]) == (
