@@ -23,7 +23,7 @@ EIGHT = ("--world-size", 8)
 SPACE = """\
 schema_version: 1
 name: measured
-workload: {model: dlrm_tiny}
+workload: {model: dlrm_ddp}
 parameters:
   platform: PLATFORM
   world_size: [8]
@@ -46,7 +46,7 @@ def profile(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def predicted(profile):
-    return answer("predict", "dlrm_tiny", *JOB, *EIGHT, "--host-profile", profile)
+    return answer("predict", "dlrm_ddp", *JOB, *EIGHT, "--host-profile", profile)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def study(profile, tmp_path_factory):
 
 
 def test_a_prediction_is_bound_by_it(predicted, profile):
-    without = answer("predict", "dlrm_tiny", *JOB, *EIGHT)
+    without = answer("predict", "dlrm_ddp", *JOB, *EIGHT)
     assert predicted["iteration_time_s"] > 5 * without["iteration_time_s"]
     assert predicted["bound_by"] == "host"
     assert predicted["host_overheads"] == str(profile)
@@ -77,16 +77,16 @@ def test_a_prediction_is_bound_by_it(predicted, profile):
 def test_plans_and_their_order(predicted, profile, tmp_path):
     plan = tmp_path / "plan.json"
     option = ("--host-profile", profile)
-    sharded = answer("shard", "dlrm_tiny", *JOB, *EIGHT, *option, "--out", plan)
+    sharded = answer("shard", "dlrm_ddp", *JOB, *EIGHT, *option, "--out", plan)
     assert sharded["iteration_time_s"] == pytest.approx(predicted["iteration_time_s"], rel=1e-9)
     assert sharded["lower_bound_s"] <= sharded["iteration_time_s"]
-    (ranked,) = answer("rank", plan, "--model", "dlrm_tiny", *JOB, *option)["ranking"]
+    (ranked,) = answer("rank", plan, "--model", "dlrm_ddp", *JOB, *option)["ranking"]
     assert ranked["iteration_time_s"] == pytest.approx(predicted["iteration_time_s"], rel=1e-9)
 
 
 def test_a_recommendation(predicted, profile):
     found = answer(
-        *("recommend", "dlrm_tiny", "--target", "1000 samples/s", "--platforms", "h100_sxm"),
+        *("recommend", "dlrm_ddp", "--target", "1000 samples/s", "--platforms", "h100_sxm"),
         *("--world-sizes", 8, "--batch-sizes", 16384, "--host-profile", profile),
     )
     assert f"with host.profile={profile}" in found["space"]
@@ -96,7 +96,7 @@ def test_a_recommendation(predicted, profile):
 
 
 def test_the_other_side_of_a_comparison(predicted, profile):
-    found = answer("predict", "dlrm_tiny", *JOB, *EIGHT, "--versus", f"host_profile={profile}")[
+    found = answer("predict", "dlrm_ddp", *JOB, *EIGHT, "--versus", f"host_profile={profile}")[
         "versus"
     ]
     assert found["iteration_time_s"] == predicted["iteration_time_s"]
@@ -133,13 +133,13 @@ def test_a_what_if_keeps_plans(profile, tmp_path):
     (record,) = load_study(after).result.front
     (plan,) = (out / "plans").glob("*.json")
     option = ("--plan", plan, "--host-profile", profile)
-    predicted = answer("predict", "dlrm_tiny", *JOB, *EIGHT, *option)
+    predicted = answer("predict", "dlrm_ddp", *JOB, *EIGHT, *option)
     assert record.prediction.iteration_time_s == pytest.approx(
         predicted["iteration_time_s"], rel=1e-9
     )
     again = answer("whatif", out, "--host-profile", profile, "--replan", 1)
     assert again["searched_again"] == [{"number": record.number, "better": True}]
-    sharded = answer("shard", "dlrm_tiny", *JOB, *EIGHT, "--host-profile", profile)
+    sharded = answer("shard", "dlrm_ddp", *JOB, *EIGHT, "--host-profile", profile)
     (best,) = [one["after"] for one in again["best"]]
     assert best == pytest.approx(sharded["throughput_samples_per_s"], rel=1e-9)
     compared = answer("compare", out, after)
@@ -166,11 +166,11 @@ def test_a_space_names_it(predicted, profile, tmp_path):
 
 def test_python_has_the_same_argument(predicted, profile, tmp_path):
     job = package.Job(
-        "dlrm_tiny", "h100_sxm", world_size=8, global_batch_size=16384, host_profile=profile
+        "dlrm_ddp", "h100_sxm", world_size=8, global_batch_size=16384, host_profile=profile
     )
     assert job.predict().iteration_time_s == predicted["iteration_time_s"]
     loaded = package.Job(
-        "dlrm_tiny",
+        "dlrm_ddp",
         "h100_sxm",
         world_size=8,
         global_batch_size=16384,
@@ -187,4 +187,4 @@ def test_python_has_the_same_argument(predicted, profile, tmp_path):
         predicted["iteration_time_s"], rel=1e-9
     )
     with pytest.raises(ConfigError, match=r"none\.yaml"):
-        package.recommend("dlrm_tiny", target="1 samples/s", host_profile=tmp_path / "none.yaml")
+        package.recommend("dlrm_ddp", target="1 samples/s", host_profile=tmp_path / "none.yaml")

@@ -11,7 +11,7 @@ from tests.cli.running import answer, dse
 
 #: Under a program whose host does not hide the devices.
 CONFIGURATION = (
-    *("dlrm_tiny", "--platform", "h100_sxm", "--global-batch-size", 16384),
+    *("dlrm_ddp", "--platform", "h100_sxm", "--global-batch-size", 16384),
     *("--program", "ideal"),
 )
 EIGHT = ("--world-size", 8)
@@ -94,7 +94,7 @@ def test_plans(tmp_path):
 
 def test_a_recommendation():
     where = ("--platforms", "h100_sxm,a100_sxm_80", "--world-sizes", 8)
-    goal = ("dlrm_tiny", "--target", "1M samples/s")
+    goal = ("dlrm_ddp", "--target", "1M samples/s")
     change = ("--set", "h100_sxm.price=1 USD/GPU/h")
     found = answer("recommend", *goal, *where, *change)["answer"]
     assert (found["platform"], found["price_usd_per_hour"]) == ("h100_sxm", 8)
@@ -103,7 +103,7 @@ def test_a_recommendation():
 SPACE = """\
 schema_version: 1
 name: small
-workload: {model: dlrm_tiny}
+workload: {model: dlrm_ddp}
 parameters:
   platform: [h100_sxm, a100_sxm_80]
   world_size: [8]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,13 +15,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 # Benchmarks are scripts, not a package.
-_spec = importlib.util.spec_from_file_location(
-    "report_benchmark", ROOT / "benchmarks" / "report.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-_benchmark = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_benchmark)
+sys.path.insert(0, str(ROOT / "benchmarks"))
+_benchmark = importlib.import_module("report")
+sys.path.pop(0)
 chromium, synthetic_study = _benchmark.chromium, _benchmark.synthetic_study
 
 

@@ -14,7 +14,7 @@ from tests.cli.running import dse as run_dse
 SPACE = """\
 schema_version: 1
 name: rented
-workload: {model: dlrm_tiny}
+workload: {model: dlrm_ddp}
 parameters:
   program: ideal
   platform: [h100_sxm, a100_sxm_80]
@@ -84,13 +84,13 @@ def test_every_command_connects_nodes_alike(tmp_path):
     assert (found.price_usd_per_hour, found.rented) == (quote.usd_per_hour, quote.text)
     assert answers(tmp_path, text.replace("search:", COST), world_size=16).prediction == found
     job = {"world_size": 16, "global_batch_size": 16384, "program": "ideal"}
-    predicted = dse.Job("dlrm_tiny", "b200_sxm", **job).predict()
+    predicted = dse.Job("dlrm_ddp", "b200_sxm", **job).predict()
     assert (predicted.network, predicted.rented) == (found.network, found.rented)
     words = ("--platform", "b200_sxm", "--world-size", 16, "--global-batch-size", 16384)
     for command in ("predict", "shard"):
-        shown = answer(command, "dlrm_tiny", *words, "--program", "ideal")
+        shown = answer(command, "dlrm_ddp", *words, "--program", "ideal")
         assert (shown["network"], shown["rented"]) == (found.network, found.rented)
-        printed = run_dse(command, "dlrm_tiny", *words, "--program", "ideal").stdout
+        printed = run_dse(command, "dlrm_ddp", *words, "--program", "ideal").stdout
         assert found.network in printed
         assert found.rented in " ".join(printed.split())
 
@@ -120,13 +120,13 @@ def test_a_network_that_a_space_adds_is_every_machines(tmp_path):
 
 def test_predictions_name_what_they_rent():
     arguments = {"world_size": 16, "global_batch_size": 16384, "program": "ideal"}
-    plain = dse.predict("dlrm_tiny", "h100_sxm", **arguments)
+    plain = dse.predict("dlrm_ddp", "h100_sxm", **arguments)
     assert (plain.network, plain.price_usd_per_hour) == ("infiniband_ndr400", 2 * 98.32)
-    aws = dse.predict("dlrm_tiny", "h100_sxm", price_provider="AWS", **arguments)
+    aws = dse.predict("dlrm_ddp", "h100_sxm", price_provider="AWS", **arguments)
     assert (aws.network, aws.price_usd_per_hour) == ("efa_3200g", 110.08)
     assert aws.iteration_time_s > plain.iteration_time_s
     none = dse.predict(
-        "dlrm_tiny", "h100_sxm", price_provider="AWS", network="infiniband_ndr400", **arguments
+        "dlrm_ddp", "h100_sxm", price_provider="AWS", network="infiniband_ndr400", **arguments
     )
     assert none.price_usd_per_hour is None
     assert none.iteration_time_s == plain.iteration_time_s

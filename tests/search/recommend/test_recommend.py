@@ -79,7 +79,7 @@ def brute_force(model_name):
 
 
 def throughputs():
-    return sorted(solved.throughput_per_s for solved in brute_force("dlrm_tiny"))
+    return sorted(solved.throughput_per_s for solved in brute_force("dlrm_ddp"))
 
 
 GOALS = [
@@ -100,14 +100,14 @@ def reaches(solved, goal):
 
 @cache
 def recommended(goal):
-    return recommended_of("dlrm_tiny", SMALL, goal)
+    return recommended_of("dlrm_ddp", SMALL, goal)
 
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_nothing_that_was_not_looked_at_is_better(goal):
     goal = goal()
     answer = recommended(goal)
-    good = [solved for solved in brute_force("dlrm_tiny") if reaches(solved, goal)]
+    good = [solved for solved in brute_force("dlrm_ddp") if reaches(solved, goal)]
     assert (answer.answer is None) == (not good)
     assert len(answer.judgements) == 2 * 2 * 2
     assert sum(answer.count(verdict) for verdict in Verdict) == 8
@@ -117,7 +117,7 @@ def test_nothing_that_was_not_looked_at_is_better(goal):
         if not isinstance(goal, HourlyBudget):
             share = max(
                 solved.throughput_per_s / goal.required_per_s(solved.option.price_usd_per_hour)
-                for solved in brute_force("dlrm_tiny")
+                for solved in brute_force("dlrm_ddp")
             )
             reached = closest.throughput_per_s / goal.required_per_s(
                 closest.option.price_usd_per_hour
@@ -149,7 +149,7 @@ def test_what_is_ruled_out_is_ruled_out_with_reason(goal):
     goal = goal()
     found = recommended(goal)
     fastest = {}
-    for solved in brute_force("dlrm_tiny"):
+    for solved in brute_force("dlrm_ddp"):
         fastest[solved.option] = max(fastest.get(solved.option, 0.0), solved.throughput_per_s)
     for judgement in found.judgements:
         option = judgement.option
@@ -214,7 +214,7 @@ class Table(OptionEvaluator):
 
 @cache
 def example():
-    return brute_force("dlrm_tiny")[0]
+    return brute_force("dlrm_ddp")[0]
 
 
 def option(platform, world_size, price):
@@ -302,8 +302,8 @@ def test_probabilities_and_confidence():
 
 
 def test_the_probability_is_the_share_of_the_samples_of_the_job():
-    evaluator, _ = evaluator_of("dlrm_tiny", SMALL)
-    for solved in brute_force("dlrm_tiny"):
+    evaluator, _ = evaluator_of("dlrm_ddp", SMALL)
+    for solved in brute_force("dlrm_ddp"):
         samples_s = evaluator.job(solved.configuration).sample_times_s()
         batch = solved.option.global_batch_size
         for factor in (0.8, 0.95, 1.0, 1.05, 1.2):
@@ -397,22 +397,22 @@ def test_a_larger_batch_has_to_be_worth_it():
 
 
 def test_batches_are_doubled_unless_they_are_named():
-    own = load_workload("dlrm_tiny").global_batch_size
+    own = load_workload("dlrm_ddp").global_batch_size
     options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(1, 8))
-    found = recommend("dlrm_tiny", Target(1.0), options)
+    found = recommend("dlrm_ddp", Target(1.0), options)
     tried = {(one.option.global_batch_size, one.option.doublings) for one in found.judgements}
     assert tried == {(own * 2**doublings, doublings) for doublings in range(4)}
     # The least that reaches it: one rank with the recipe's batch.
     assert (found.answer.option.world_size, found.answer.option.global_batch_size) == (1, own)
     assert found.model_batch_size == own
-    named = recommend("dlrm_tiny", Target(1.0), replace(options, batch_sizes=(2 * own,)))
+    named = recommend("dlrm_ddp", Target(1.0), replace(options, batch_sizes=(2 * own,)))
     assert {one.option.doublings for one in named.judgements} == {0}
     assert {one.option.global_batch_size for one in named.judgements} == {2 * own}
 
 
 def test_nodes_are_counted_in_powers_of_two_and_three_times_those():
     options = RecommendOptions(platforms=("h100_sxm", "gb200_nvl72"), batch_sizes=(16384,))
-    found = recommend("dlrm_tiny", Target(1.0), options)
+    found = recommend("dlrm_ddp", Target(1.0), options)
     sizes = {one.option.platform: set() for one in found.judgements}
     for one in found.judgements:
         sizes[one.option.platform].add(one.option.world_size)
@@ -434,7 +434,7 @@ def test_networks_apply_between_nodes():
         found = {}
         for name, one in (("h100_sxm", 8), ("h100_sxm", 16)):
             single = replace(chosen, platforms=(name,), world_sizes=(one,))
-            found[one] = recommend("dlrm_tiny", Target(1.0), single).answer
+            found[one] = recommend("dlrm_ddp", Target(1.0), single).answer
         return found
 
     fast, slowed = speeds(options), speeds(slow)
@@ -442,10 +442,10 @@ def test_networks_apply_between_nodes():
     assert slowed[16].throughput_per_s < fast[16].throughput_per_s
     assert dict(slowed[16].configuration.parameters)["network"] == "tcpx_800g"
     with pytest.raises(ConfigError, match="no platform has a network `ethernet_100`"):
-        recommend("dlrm_tiny", Target(1.0), replace(options, network="ethernet_100"))
+        recommend("dlrm_ddp", Target(1.0), replace(options, network="ethernet_100"))
     # A platform that has no such network uses one node, and says why it does not use two.
     assert "efa_3200g" in {one.name for one in load_platform("h100_sxm").networks}
-    only = recommend("dlrm_tiny", Target(1.0), replace(options, network="efa_3200g"))
+    only = recommend("dlrm_ddp", Target(1.0), replace(options, network="efa_3200g"))
     verdicts = {
         (one.option.platform, one.option.world_size): one.verdict for one in only.judgements
     }
@@ -454,7 +454,7 @@ def test_networks_apply_between_nodes():
     assert (left.platform, left.world_sizes) == ("a100_sxm_40", (16,))
     assert "efa_3200g" in left.reason
     assert verdicts["a100_sxm_40", 8] is not Verdict.IMPOSSIBLE
-    links = recommend("dlrm_tiny", Target(1.0), replace(options, world_sizes=(8,), link="pcie"))
+    links = recommend("dlrm_ddp", Target(1.0), replace(options, world_sizes=(8,), link="pcie"))
     assert dict(links.answer.configuration.parameters)["link"] == "pcie"
 
 
@@ -463,7 +463,7 @@ def test_a_providers_prices_go_with_its_networks():
     options = RecommendOptions(
         world_sizes=(8, 16), batch_sizes=(16384,), price_provider="AWS", confidence=0.5
     )
-    found = recommend("dlrm_tiny", Target(1.0), options)
+    found = recommend("dlrm_ddp", Target(1.0), options)
     offered = {
         name: {net for one in load_platform(name).offers for net in one.networks}
         for name in {one.option.platform for one in found.judgements}
@@ -486,7 +486,7 @@ def test_machines_without_a_price_are_named():
         platforms=("h100_sxm", "v100_dgx2"), world_sizes=(8, 16), batch_sizes=(16384,)
     )
     named = replace(options, price_provider="AWS", network="infiniband_ndr400")
-    found = recommend("dlrm_tiny", Target(1.0), named)
+    found = recommend("dlrm_ddp", Target(1.0), named)
     left = {one.platform: one for one in found.unpriced}
     assert set(left) == {"h100_sxm", "v100_dgx2"}
     assert left["h100_sxm"].world_sizes == (16,)
@@ -495,12 +495,12 @@ def test_machines_without_a_price_are_named():
     assert left["v100_dgx2"].world_sizes == ()
     assert {one.option.platform for one in found.judgements} == {"h100_sxm"}
     with pytest.raises(ConfigError, match="v100_dgx2"):
-        recommend("dlrm_tiny", Target(1.0), replace(options, platforms=("v100_dgx2",)))
+        recommend("dlrm_ddp", Target(1.0), replace(options, platforms=("v100_dgx2",)))
 
 
 def test_small_jobs_are_quoted_on_small_instances():
     options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(1, 2), batch_sizes=(4096,))
-    found = recommend("dlrm_tiny", Target(1.0), options)
+    found = recommend("dlrm_ddp", Target(1.0), options)
     prices = {one.option.world_size: one.option.price_usd_per_hour for one in found.judgements}
     # There is an instance of one H100, and the next has eight.
     assert prices == {1: 6.88, 2: 55.04}
@@ -510,7 +510,7 @@ def test_small_jobs_are_quoted_on_small_instances():
 def test_programs_are_taken():
     options = RecommendOptions(platforms=("h100_sxm",), world_sizes=(8,), batch_sizes=(16384,))
     for program in ("hugectr", "torchrec"):
-        found = recommend("dlrm_tiny", Target(1.0), replace(options, program=program))
+        found = recommend("dlrm_ddp", Target(1.0), replace(options, program=program))
         assert found.program == program
         assert found.answer.prediction.program == program
 
@@ -536,9 +536,9 @@ def test_where_nothing_reaches_it_says_what_was_not_tried():
 def test_runners_up_are_searched_as_hard_as_the_answer():
     """Every plan that is shown is the one that its option gets when it is looked at alone."""
     goal = Target(0.5 * throughputs()[0])
-    found = recommend("dlrm_tiny", goal, SMALL)
+    found = recommend("dlrm_ddp", goal, SMALL)
     assert len(found.runners_up) == 1
-    fastest = {solved.option: solved.throughput_per_s for solved in brute_force("dlrm_tiny")}
+    fastest = {solved.option: solved.throughput_per_s for solved in brute_force("dlrm_ddp")}
     for solved in (found.answer, *found.runners_up):
         # A plan within a twentieth of its bound is good enough for any of them.
         enough = min(fastest[solved.option], solved.bound_per_s / 1.05)
@@ -600,27 +600,27 @@ def test_parameters_are_checked():
     with pytest.raises(ConfigError, match="replicas: not for a transformer"):
         recommend("gpt_1_7b", Target(1.0), RecommendOptions(parameters=(("replicas", 2),)))
     with pytest.raises(ConfigError, match="tensor: not for a recommendation model"):
-        recommend("dlrm_tiny", Target(1.0), RecommendOptions(parameters=(("tensor", 2),)))
+        recommend("dlrm_ddp", Target(1.0), RecommendOptions(parameters=(("tensor", 2),)))
     wrong = RecommendOptions(parameters=(("launch", "cuda"),))
     with pytest.raises(ConfigError, match="launch"):
-        recommend("dlrm_tiny", Target(1.0), wrong)
+        recommend("dlrm_ddp", Target(1.0), wrong)
 
 
 def test_wrong_questions():
     with pytest.raises(UnknownNameError):
         recommend("dlrm_tinny", Target(1.0))
     with pytest.raises(ConfigError, match="has no on_demand price"):
-        recommend("dlrm_tiny", Target(1.0), RecommendOptions(platforms=("cpu",)))
+        recommend("dlrm_ddp", Target(1.0), RecommendOptions(platforms=("cpu",)))
     with pytest.raises(ConfigError, match="no platform has a price on the basis `spot` of Nobody"):
         recommend(
-            "dlrm_tiny",
+            "dlrm_ddp",
             Target(1.0),
             RecommendOptions(price_basis="spot", price_provider="Nobody"),
         )
     with pytest.raises(ConfigError, match="world size 0"):
-        recommend("dlrm_tiny", Target(1.0), RecommendOptions(world_sizes=(0,)))
+        recommend("dlrm_ddp", Target(1.0), RecommendOptions(world_sizes=(0,)))
     with pytest.raises(ConfigError, match=r"confidence 0\.1"):
-        recommend("dlrm_tiny", Target(1.0), RecommendOptions(confidence=0.1))
+        recommend("dlrm_ddp", Target(1.0), RecommendOptions(confidence=0.1))
 
 
 def test_a_model_that_fits_nowhere_says_so():
