@@ -84,8 +84,8 @@ def left_out(table: pd.DataFrame) -> Iterator[LeftOut]:
 def compare_embedding(path: Path, *, as_json: bool) -> None:
     """Prints errors of embedding kernels, or the same as JSON.
 
-    Fitted and held-out rows are told apart, then source, placement and phase. As text, errors of
-    fits that did not see some rows follow.
+    Errors are split into fitted and held-out rows, then by source, placement and phase. As text,
+    errors of fits that did not see some rows follow.
 
     Raises:
         DseError: The file cannot be read, or lacks a column.
