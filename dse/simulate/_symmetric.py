@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.errors import SimulationError
-from dse.simulate._walk import walk_graph
+from dse.simulate._walk import live_walk, walk_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from dse.graph import ExecutionGraph
@@ -158,12 +160,14 @@ class SymmetricRanks:
             np.add(start_s[task], durations_s[task], out=end_s[task])
         return start_s, end_s
 
-    def last_end_s(self, durations_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def last_end_s(
+        self, durations_s: NDArray[np.float64], row: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
         """Returns when the last task of all copies ends.
 
         Args:
-            durations_s: Seconds, not negative; shape `(tasks, copies, candidates)`. They are
-                overwritten: for large batches, allocating memory would dominate.
+            durations_s: Seconds, not negative; shape `(rows, copies, candidates)`.
+            row: Row of each task's durations; shape `(tasks,)`. Each task has its own by default.
 
         Returns:
             Shape `(candidates,)`.
@@ -171,36 +175,38 @@ class SymmetricRanks:
         Raises:
             SimulationError: The shape does not fit, or some tasks wait for each other.
         """
-        self._check(durations_s)
-        walk = walk_graph(self.graph)
-        collective_starts: dict[int, NDArray[np.float64]] = {}
-        spare = np.empty(durations_s.shape[1:])
-        for task, index, waits in walk.visits:
-            own = durations_s[task]
-            if waits is None:
-                own += collective_starts[index]
-            elif index >= 0:
-                start_s = spare if len(walk.members[index]) == 1 else np.empty_like(spare)
-                _latest(durations_s, waits, out=start_s)
+        self._check(durations_s, None if row is None else int(row.max(initial=-1)) + 1)
+        walk = live_walk(self.graph)
+        rows = list(durations_s)
+        lasts_s = rows if row is None else [rows[number] for number in row.tolist()]
+        moments_s = list(np.empty((walk.places, *durations_s.shape[1:])))
+        latest_s = np.zeros(durations_s.shape[1:])
+        for task, index, waits, start, end, last in walk.visits:
+            own_s, end_s = lasts_s[task], moments_s[end]
+            if index >= 0:
+                start_s = moments_s[start]
+                _latest(moments_s, waits, out=start_s)
                 self.synchronize(self.scopes[index], start_s)
-                collective_starts[index] = start_s
-                own += start_s
-            elif len(waits) > 1:
-                np.maximum(durations_s[waits[0]], durations_s[waits[1]], out=spare)
-                for other in waits[2:]:
-                    np.maximum(spare, durations_s[other], out=spare)
-                own += spare
+                np.add(start_s, own_s, out=end_s)
+            elif len(waits) == 1:
+                np.add(moments_s[waits[0]], own_s, out=end_s)
             elif waits:
-                own += durations_s[waits[0]]
-        last = durations_s[walk.last].max(axis=(0, 1), initial=0.0)
-        return np.asarray(last)
+                np.maximum(moments_s[waits[0]], moments_s[waits[1]], out=end_s)
+                for other in waits[2:]:
+                    np.maximum(end_s, moments_s[other], out=end_s)
+                end_s += own_s
+            else:
+                end_s[:] = own_s
+            if last:
+                np.maximum(latest_s, end_s, out=latest_s)
+        return np.asarray(latest_s.max(axis=0, initial=0.0))
 
-    def _check(self, durations_s: NDArray[np.float64]) -> None:
-        tasks = self.graph.task_count
-        if durations_s.ndim != 3 or durations_s.shape[:2] != (tasks, self.copies):
+    def _check(self, durations_s: NDArray[np.float64], rows: int | None = None) -> None:
+        rows = self.graph.task_count if rows is None else rows
+        if durations_s.ndim != 3 or durations_s.shape[:2] != (rows, self.copies):
             raise SimulationError(
-                f"durations of shape {durations_s.shape}; expected ({tasks}, "
-                f"{self.copies}, candidates), one for each task of each copy"
+                f"durations of shape {durations_s.shape}; expected ({rows}, "
+                f"{self.copies}, candidates), one for each row of each copy"
             )
 
     def together(self, scope: SyncScope, copy: int) -> NDArray[np.int64]:
@@ -231,7 +237,11 @@ def _distinct(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
     return first.astype(np.int64), np.array(of_entry, dtype=np.int64)
 
 
-def _latest(end_s: NDArray[np.float64], tasks: list[int], out: NDArray[np.float64]) -> None:
+def _latest(
+    end_s: NDArray[np.float64] | Sequence[NDArray[np.float64]],
+    tasks: Sequence[int],
+    out: NDArray[np.float64],
+) -> None:
     """Writes the latest end of some tasks, or the start of the iteration if there are no tasks."""
     out[:] = end_s[tasks[0]] if tasks else 0.0
     for task in tasks[1:]:

@@ -158,7 +158,8 @@ class StepBuilder:
         )
         duration_s = np.repeat(graph.duration_s[:, None], ranks.copies, axis=1)
         groups = tuple(task.group for task in self._tasks)
-        return Iteration(ranks, duration_s, errors, ErrorShape(spread), groups)
+        rows = np.arange(graph.task_count)
+        return Iteration(ranks, duration_s, errors, rows, ErrorShape(spread), groups)
 
     def attributed(self) -> AttributedGraph:
         """Returns the step of one rank, which stands for all, with what takes its time."""

@@ -98,14 +98,14 @@ class SimulatedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorSource:
-    """What the errors of one kind of model do to the durations of tasks.
+    """What the errors of one kind of model do to durations.
 
     Attributes:
         duration_class: Kind of model.
-        share: Share of each task's duration that comes from it; shape `(tasks,)`.
+        share: Share of each duration that comes from it; shape `(rows,)`.
         spread: Standard deviation of the logarithm of actual over expected duration; shape
-            `(tasks,)`.
-        group: Tasks with the same number are wrong in the same way; shape `(tasks,)`.
+            `(rows,)`.
+        group: Durations with the same number are wrong in the same way; shape `(rows,)`.
     """
 
     duration_class: DurationClass
@@ -122,7 +122,9 @@ class Iteration:
         ranks: The graph of one rank with the scopes of its collectives, or of all ranks (or of one
             representative of each group of equal ranks) where they differ.
         duration_s: Seconds; shape `(tasks, copies)`.
-        errors: What is uncertain; shares of a task add up to one at most.
+        errors: What is uncertain; shares of a duration add up to one at most.
+        row: Row of each task in the arrays of `errors`; shape `(tasks,)`. Tasks of the same row
+            have the same durations, as the passes of many micro-batches.
         program_errors: Of the whole step, which remain when every single model is right.
         groups: What each task is for, as explanations name it; where it is empty, what binds the
             step is named by the kinds of models.
@@ -131,6 +133,7 @@ class Iteration:
     ranks: SymmetricRanks
     duration_s: NDArray[np.float64]
     errors: tuple[ErrorSource, ...]
+    row: NDArray[np.int64]
     program_errors: ErrorShape
     groups: tuple[str, ...] = ()
 
@@ -179,8 +182,9 @@ class Iteration:
                 add(self.groups[task], task_s)
         else:
             rest_s = seconds.copy()
+            rows = self.row[tasks]
             for source in self.errors:
-                own_s = seconds * source.share[tasks]
+                own_s = seconds * source.share[rows]
                 rest_s -= own_s
                 add(_WORK_OF_CLASS[source.duration_class], float(own_s.sum()))
             for kind, work in _WORK_OF_KIND.items():
@@ -213,14 +217,12 @@ class Iteration:
         Returns:
             Seconds; shape `(samples,)`.
         """
-        errors = self.kernel_errors(seed=seed)
+        expected_s, errors = self._drawn(seed)
         spread, tail, median = self.program_errors
         scale = math.hypot(float(errors.std()), spread)
         program = np.random.default_rng(2 * seed + 1).standard_normal(_SAMPLES)[: len(errors)]
         program += self._own_stream(seed, kernels=False).standard_normal(len(errors))
         order = (errors + math.sqrt(0.5) * spread * program).argsort().argsort()
-        ranks, kept, *_ = self._folded
-        expected_s = float(ranks.last_end_s(self.duration_s[:, kept, None].copy())[0])
         return expected_s * np.exp(scale * error_quantiles(len(errors), tail, median)[order])
 
     def kernel_errors(self, *, seed: int = 0) -> NDArray[np.float64]:
@@ -232,39 +234,58 @@ class Iteration:
         Returns:
             Logarithms of the step's time over its median; shape `(samples,)`.
         """
+        return self._drawn(seed)[1]
+
+    def share_of(self, duration_class: DurationClass) -> NDArray[np.float64]:
+        """Returns the share of each task's duration from a kind of model; shape `(tasks,)`."""
+        share = np.zeros(self._rows)
+        for source in self.errors:
+            if source.duration_class is duration_class:
+                share += source.share
+        return share[self.row]
+
+    @property
+    def _rows(self) -> int:
+        return int(self.row.max(initial=-1)) + 1
+
+    def _drawn(self, seed: int) -> tuple[float, NDArray[np.float64]]:
+        """Returns the time of the step in seconds, and the errors of kernels and transfers."""
         ranks, kept, *_ = self._folded
-        duration_s = self.duration_s[:, kept]
-        limit = _MOST_DURATIONS // max(1, duration_s.size)
+        duration_s = np.empty((self._rows, len(kept)))
+        duration_s[self.row] = self.duration_s[:, kept]
+        limit = _MOST_DURATIONS // max(1, len(self.row) * len(kept))
         count = max(_FEWEST_SAMPLES, min(_SAMPLES, limit))
-        times_s = ranks.last_end_s(duration_s[:, :, None] * self._sample_factors(count, seed))
+        drawn_s = duration_s[:, :, None] * self._sample_factors(count, seed)[:, None]
+        times_s = ranks.last_end_s(drawn_s, self.row)
+        expected_s, times_s = float(times_s[-1]), times_s[:-1]
         median_s = float(np.median(times_s))
         if not median_s > 0:
-            return np.zeros(count)
-        return np.asarray(np.log(times_s / median_s))
+            return expected_s, np.zeros(count)
+        return expected_s, np.log(times_s / median_s)
 
     def _own_stream(self, seed: int, *, kernels: bool) -> np.random.Generator:
         """Returns random numbers of this step: individual errors of two plans differ."""
         return np.random.default_rng((self._fingerprint, seed, kernels))
 
     def _sample_factors(self, count: int, seed: int) -> NDArray[np.float64]:
-        """Returns actual over expected durations under errors; shape `(tasks, 1, samples)`."""
+        """Returns actual over expected durations under errors, and without any in the end.
+
+        The shape is `(rows, samples + 1)`.
+        """
         generator = np.random.default_rng(2 * seed)
         shared = generator.standard_normal((len(DurationClass), _SAMPLES))
         own = self._own_stream(seed, kernels=True)
-        certain = np.ones(len(self.duration_s))
+        factor = np.ones((self._rows, count + 1))
         for source in self.errors:
-            certain -= source.share
-        factor = np.repeat(certain[:, None], count, axis=1)
-        for source in self.errors:
-            tasks = np.flatnonzero(source.share)
-            if not len(tasks):
+            rows = np.flatnonzero(source.share)
+            if not len(rows):
                 continue
-            groups, index = np.unique(source.group[tasks], return_inverse=True)
+            groups, index = np.unique(source.group[rows], return_inverse=True)
             drawn = own.standard_normal((len(groups), count))[index]
             drawn += shared[source.duration_class, :count]
-            drawn *= KERNEL_SHARE * math.sqrt(0.5) * source.spread[tasks, None]
-            factor[tasks] += source.share[tasks, None] * np.exp(drawn)
-        return factor[:, None, :]
+            drawn *= KERNEL_SHARE * math.sqrt(0.5) * source.spread[rows, None]
+            factor[rows, :-1] += source.share[rows, None] * np.expm1(drawn)
+        return factor
 
 
 def _fingerprint(durations_s: NDArray[np.float64]) -> int:

@@ -41,7 +41,7 @@ def by_folding(graph: ExecutionGraph) -> float:
 
 def by_walking(graph: ExecutionGraph) -> float:
     ranks = SymmetricRanks.single(graph)
-    return float(ranks.last_end_s(graph.duration_s[:, None, None].copy())[0])
+    return float(ranks.last_end_s(graph.duration_s[:, None, None])[0])
 
 
 SIMULATORS: dict[str, Callable[[ExecutionGraph], float]] = {

@@ -120,8 +120,18 @@ def test_the_last_end_is_the_latest_of_all_ends(ranks, seed):
     rng = np.random.default_rng(seed)
     durations_s = rng.random((ranks.graph.task_count, ranks.copies, 3)) * 5
     expected_s = ranks.times_s(durations_s)[1].max(axis=(0, 1), initial=0.0)
-    # It overwrites the durations; what it does in their place must not change the outcome.
-    assert ranks.last_end_s(durations_s.copy()).tolist() == expected_s.tolist()
+    assert ranks.last_end_s(durations_s).tolist() == expected_s.tolist()
+
+
+@given(symmetric_ranks(), st.integers(0, 2**32 - 1))
+def test_tasks_may_share_rows_of_durations(ranks, seed):
+    rng = np.random.default_rng(seed)
+    row = rng.permutation(np.arange(ranks.graph.task_count) // 2)
+    durations_s = rng.random((int(row.max(initial=-1)) + 1, ranks.copies, 3)) * 5
+    expected_s = ranks.last_end_s(durations_s[row])
+    assert ranks.last_end_s(durations_s, row).tolist() == expected_s.tolist()
+    with pytest.raises(SimulationError):
+        ranks.last_end_s(np.concatenate([durations_s, np.zeros((1, ranks.copies, 3))]), row)
 
 
 @given(symmetric_ranks(), st.integers(0, 2**32 - 1))

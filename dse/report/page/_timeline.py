@@ -190,9 +190,7 @@ def _schedule_of(evaluator: ConfigurationEvaluator, record: TrialRecord) -> _Sch
     graph = iteration.ranks.graph
     start_s, end_s = iteration.ranks.times_s(iteration.duration_s[..., None])
     kinds = np.array([_OF_TASK[TaskKind(kind)] for kind in graph.kind.tolist()], dtype=np.int64)
-    for source in iteration.errors:
-        if source.duration_class is DurationClass.EMBEDDING:
-            kinds[source.share > 0] = BarKind.EMBEDDING
+    kinds[iteration.share_of(DurationClass.EMBEDDING) > 0] = BarKind.EMBEDDING
     for task, name in enumerate(graph.names):
         if kinds[task] == BarKind.COMPUTE and name.startswith("embedding"):
             kinds[task] = BarKind.EMBEDDING

@@ -350,6 +350,7 @@ class DlrmJob(Job):
             filled.ranks,
             filled.duration_s,
             errors,
+            np.arange(graph.task_count),
             program_errors(self._program),
             operator_groups(graph.names, tuple(graph.kind.tolist())),
         )

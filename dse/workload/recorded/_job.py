@@ -137,8 +137,9 @@ class RecordedJob(Job):
     def iteration(self) -> Iteration:
         """Returns the changed graph; nothing says how far off its durations are."""
         graph = self.answer.graph.graph
+        rows = np.arange(graph.task_count)
         return Iteration(
-            SymmetricRanks.single(graph), graph.duration_s[:, None], (), ErrorShape(0.0)
+            SymmetricRanks.single(graph), graph.duration_s[:, None], (), rows, ErrorShape(0.0)
         )
 
     def simulated(self) -> SimulatedStep:

@@ -111,26 +111,25 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     step = step_graph(problem, structure, by_kind, tuple(segments))
     seconds = np.array(parts)
     total_s = seconds.sum(axis=1)
-    duration_s = total_s[step.duration]
     spreads = model_spreads(problem, costs.product_spread, costs.attention_spread)
     share = np.divide(seconds.T, total_s, out=np.zeros(seconds.T.shape), where=total_s > 0)
-    same_on_all = np.zeros(len(duration_s), dtype=np.int64)
+    same_on_all = np.zeros(len(total_s), dtype=np.int64)
     errors = tuple(
         ErrorSource(
-            DurationClass(int(duration_class)),
-            own[step.duration],
-            np.full(len(duration_s), spread),
-            same_on_all,
+            DurationClass(int(duration_class)), own, np.full(len(total_s), spread), same_on_all
         )
         for duration_class, own, spread in zip(_CLASSES, share, spreads, strict=True)
     )
+    duration_s = total_s[step.duration]
     graph = step.graph.with_durations(duration_s)
     remaining = program_errors(
         problem.program,
         experts=problem.model.experts is not None,
         median=TRANSFORMER_MEDIAN,
     )
-    return Iteration(SymmetricRanks.single(graph), duration_s[:, None], errors, remaining)
+    return Iteration(
+        SymmetricRanks.single(graph), duration_s[:, None], errors, step.duration, remaining
+    )
 
 
 class _StageTimes(NamedTuple):
