@@ -153,7 +153,11 @@ def drawn_space(number: int, seed: int) -> dict[str, object]:
 def true_records(inputs: StudyInputs, jobs: int) -> list[TrialRecord]:
     """Evaluates every distinct configuration, and the plans of the front thoroughly."""
     space, evaluator = inputs.space, inputs.context.make_evaluator()
-    distinct = enumerate_space(space, evaluator).distinct
+    # Those that differ in the machine alone follow each other: workers keep the last few graphs.
+    distinct = sorted(
+        enumerate_space(space, evaluator).distinct,
+        key=lambda each: [str(value) for _, value in reversed(each.parameters)],
+    )
     wanted = [
         Proposal(number, each.parameters)
         for number, each in enumerate(distinct)

@@ -9,7 +9,7 @@ those that the mask or a sliding window hides.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dse.model.transformer._parts import SlidingWindow, TransformerFamily
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerModel:
     """A transformer with its training recipe.
 
@@ -99,7 +99,7 @@ class TransformerModel:
         billions = self.parameter_count / 1e9
         return f"TransformerModel({self.name}: {self.layers} layers, {billions:.3g} B parameters)"
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether all layers are alike."""
         experts, window = self.experts, self.window
@@ -116,12 +116,12 @@ class TransformerModel:
         """
         return (self,) if self.is_uniform else _layers_by_kind(self)[0]
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[int, ...]:
         """Index in :attr:`layer_models` of each layer, multi-token prediction modules included."""
         return (0,) * self.layers if self.is_uniform else _layers_by_kind(self)[1]
 
-    @property
+    @cached_property
     def _layers_alike(self) -> tuple[tuple[TransformerModel, int], ...]:
         """Each kind of layer and how many there are."""
         kinds = self.layer_kinds
@@ -129,17 +129,17 @@ class TransformerModel:
 
     # --- attention ------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def value_dim(self) -> int:
         """Columns of one head's values."""
         return self.head_dim if self.latent is None else self.latent.value_dim
 
-    @property
+    @cached_property
     def attention_width(self) -> int:
         """Columns of attention's output, all heads together."""
         return self.heads * self.value_dim
 
-    @property
+    @cached_property
     def attention_input_width(self) -> int:
         """Columns that the projections to heads take in: of the layer's input, or latent ones."""
         latent = self.latent
@@ -147,7 +147,7 @@ class TransformerModel:
             return self.hidden
         return (latent.query_rank or self.hidden) + latent.kv_rank + latent.rope_dim
 
-    @property
+    @cached_property
     def window_tokens(self) -> int:
         """Tokens that a token sees at most; all of a sample without a sliding window."""
         return (
@@ -156,7 +156,7 @@ class TransformerModel:
             else min(self.window.tokens, self.sequence_length)
         )
 
-    @property
+    @cached_property
     def attended_tokens(self) -> float:
         """Tokens that a token sees, itself included, on average over a sample."""
         tokens, most = self.sequence_length, self.window_tokens
@@ -173,12 +173,12 @@ class TransformerModel:
         """Returns the columns of keys and values together that one of `tensor` ranks holds."""
         return self.key_heads(tensor) * (self.head_dim + self.value_dim)
 
-    @property
+    @cached_property
     def causal(self) -> bool:
         """Whether a token sees only those before it."""
         return self.family is TransformerFamily.GPT
 
-    @property
+    @cached_property
     def qkv_width(self) -> int:
         """Columns of queries, keys and values together."""
         return self.qkv_width_of(1)
@@ -187,7 +187,7 @@ class TransformerModel:
         """Returns the columns of queries, keys and values that one of `tensor` ranks holds."""
         return self.heads // tensor * self.head_dim + self.key_value_width(tensor)
 
-    @property
+    @cached_property
     def attention_parameters(self) -> int:
         """Weights of attention's matrices in one layer."""
         hidden, latent = self.hidden, self.latent
@@ -198,12 +198,12 @@ class TransformerModel:
         keys_values = self.heads * (self.head_dim - latent.rope_dim + latent.value_dim)
         return hidden * latent.width + queries + latent.kv_rank * keys_values + output
 
-    @property
+    @cached_property
     def ffn_width(self) -> int:
         """Columns of the first product of the feed-forward block, the gate included."""
         return self.ffn_hidden * (2 if self.gated_ffn else 1)
 
-    @property
+    @cached_property
     def layer_matrix_parameters(self) -> int:
         """Weights of the matrices of one layer that every token visits; no experts."""
         router = 0 if self.experts is None else self.hidden * self.experts.count
@@ -221,19 +221,19 @@ class TransformerModel:
         shared = self.hidden * (tensor * self.key_value_width(tensor) - self.key_value_width())
         return (self.layer_matrix_parameters - whole + shared) / tensor + whole
 
-    @property
+    @cached_property
     def expert_parameters(self) -> int:
         """Weights of one expert; 0 in a dense model."""
         if self.experts is None:
             return 0
         return self.hidden * self.experts.ffn_hidden * (3 if self.gated_ffn else 2)
 
-    @property
+    @cached_property
     def layer_expert_parameters(self) -> int:
         """Weights of all experts of one layer; 0 in a dense model."""
         return 0 if self.experts is None else self.experts.count * self.expert_parameters
 
-    @property
+    @cached_property
     def layer_vector_parameters(self) -> int:
         """Biases and norm weights of one layer."""
         width = 2 * self.hidden
@@ -244,12 +244,12 @@ class TransformerModel:
         outputs = self.qkv_width + self.ffn_width + 2 * self.hidden
         return norms + (outputs if self.biases else 0)
 
-    @property
+    @cached_property
     def layer_parameters(self) -> int:
         """Parameters of one layer that every token visits; no experts."""
         return self.layer_matrix_parameters + self.layer_vector_parameters
 
-    @property
+    @cached_property
     def embedding_parameters(self) -> int:
         """Parameters before the first layer: tokens, positions, and BERT's segments and norm."""
         positions = self.sequence_length if self.learned_positions else 0
@@ -258,7 +258,7 @@ class TransformerModel:
             rows += 2 + 2  # two segments; weight and bias of the norm
         return rows * self.hidden
 
-    @property
+    @cached_property
     def head_parameters(self) -> int:
         """Parameters after the last layer that are not the tied embedding's.
 
@@ -273,7 +273,7 @@ class TransformerModel:
         square = hidden * hidden + hidden
         return head + 2 * square + 2 * hidden + self.vocab + 2 * hidden + 2
 
-    @property
+    @cached_property
     def parameter_count(self) -> int:
         """All parameters; those of multi-token prediction modules without the shared ends."""
         layers = sum(
@@ -282,7 +282,7 @@ class TransformerModel:
         )
         return layers + self.embedding_parameters + self.head_parameters
 
-    @property
+    @cached_property
     def active_parameter_count(self) -> int:
         """Parameters that one token visits; all of them in a dense model."""
         idle = sum(
@@ -292,24 +292,24 @@ class TransformerModel:
         )
         return self.parameter_count - idle
 
-    @property
+    @cached_property
     def head_flops_per_sample(self) -> float:
         """Arithmetic of the language head in a forward pass over one sample."""
         transform = self.hidden if self.family is TransformerFamily.BERT else 0
         return 2.0 * self.sequence_length * self.hidden * (self.vocab + transform)
 
-    @property
+    @cached_property
     def layer_flops_per_sample(self) -> float:
         """Arithmetic of one layer in a forward pass over one sample, all scores counted."""
         return self._layer_flops(self.sequence_length)
 
-    @property
+    @cached_property
     def forward_flops_per_sample(self) -> float:
         """Arithmetic of a forward pass over one sample, all scores counted."""
         layers = sum(count * one.layer_flops_per_sample for one, count in self._layers_alike)
         return layers + self._heads_flops
 
-    @property
+    @cached_property
     def forward_flops_per_sample_causal(self) -> float:
         """Arithmetic of a forward pass over one sample, with the scores that a token sees."""
         layers = sum(
@@ -317,7 +317,7 @@ class TransformerModel:
         )
         return layers + self._heads_flops
 
-    @property
+    @cached_property
     def model_flops_per_sample(self) -> float:
         """Arithmetic of forward and backward pass over one sample, without recomputation.
 
@@ -325,12 +325,12 @@ class TransformerModel:
         """
         return 3.0 * self.forward_flops_per_sample
 
-    @property
+    @cached_property
     def model_flops_per_sample_causal(self) -> float:
         """The same without masked scores, as Megatron-Core counts today."""
         return 3.0 * self.forward_flops_per_sample_causal
 
-    @property
+    @cached_property
     def _heads_flops(self) -> float:
         return (1 + self.mtp_modules) * self.head_flops_per_sample
 

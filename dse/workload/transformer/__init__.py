@@ -21,7 +21,7 @@ from dse.workload.transformer._types import (
 )
 from dse.workload.transformer._workload import TransformerWorkload
 from dse.workload.transformer.deploy import DEPLOY_FORMATS
-from dse.workload.transformer.memory._account import layer_activation_bytes, stage_memory
+from dse.workload.transformer.memory._account import layer_activation_bytes
 from dse.workload.transformer.memory._parameters import stage_parameters
 from dse.workload.transformer.program._programs import TRANSFORMER_PROGRAMS, TransformerProgram
 from dse.workload.transformer.program._runtimes import (
@@ -60,6 +60,5 @@ __all__ = [
     "TransformerWorkload",
     "check_parallelism",
     "layer_activation_bytes",
-    "stage_memory",
     "stage_parameters",
 ]

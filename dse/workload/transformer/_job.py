@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
@@ -21,7 +21,7 @@ from dse.workload.transformer._types import (
     Schedule,
 )
 from dse.workload.transformer.explain._attribution import attributed_step
-from dse.workload.transformer.memory._account import ACTIVATIONS, stage_memory
+from dse.workload.transformer.memory._account import ACTIVATIONS, stage_accounts
 from dse.workload.transformer.memory._offload import check_offload
 from dse.workload.transformer.memory._recompute import recomputed_flops, repeats
 from dse.workload.transformer.program._runtimes import IDEAL_RUNTIME
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FP8_PARAMETERS = frozenset({Precision.FP8, Precision.MXFP8})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerJob(Job):
     """A training step of a transformer.
 
@@ -75,7 +75,7 @@ class TransformerJob(Job):
         parallelism = self.parallelism
         return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
 
-    @property
+    @cached_property
     def layers_by_chunk(self) -> tuple[int, ...]:
         """Layers of each chunk, in the order of the model."""
         model, spread = self.model, self.parallelism
@@ -322,4 +322,4 @@ class TransformerJob(Job):
 @lru_cache(maxsize=4096)
 def _accounts(job: TransformerJob) -> tuple[MemoryAccount, ...]:
     """Returns the account of each stage; a search asks for those of a job several times."""
-    return tuple(stage_memory(job, stage) for stage in range(job.parallelism.pipeline))
+    return stage_accounts(job)

@@ -23,7 +23,6 @@ from dse.workload.transformer import (
     Parallelism,
     Recompute,
     TransformerJob,
-    stage_memory,
 )
 from dse.workload.transformer.kernels._experts import ExpertWork
 from dse.workload.transformer.kernels._layer import LayerWork
@@ -47,7 +46,7 @@ def time_s(*args, **kwargs):
 
 
 def memory(asked):
-    return dict(stage_memory(asked, 0).parts)
+    return dict(asked.memory()[0].parts)
 
 
 def exchange_s(asked, **switch):

@@ -19,7 +19,6 @@ from dse.workload.transformer import (
     Parallelism,
     Recompute,
     TransformerJob,
-    stage_memory,
 )
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Attention, Product
@@ -47,7 +46,7 @@ def time_s(*args, **kwargs):
 
 
 def activations(asked):
-    return dict(stage_memory(asked, 0).parts)["activations"]
+    return dict(asked.memory()[0].parts)["activations"]
 
 
 def products(asked, kernels=LayerWork.layer_forward):
@@ -81,7 +80,7 @@ def test_a_mixed_model_lies_between_its_layers(spread):
 
 def test_stages_have_the_layers_that_are_theirs():
     asked = job(MIXED, data=4, pipeline=2)
-    first, second = (sum(stage_memory(asked, stage).parts[0][1:]) for stage in (0, 1))
+    first, second = (sum(asked.memory()[stage].parts[0][1:]) for stage in (0, 1))
     expert_layer = 2 * (MIXED.layer_models[1].layer_expert_parameters)
     dense_layer = 2 * 3 * 4096 * 14336
     router = 2 * 4096 * 8

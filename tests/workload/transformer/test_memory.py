@@ -23,7 +23,6 @@ from dse.workload.transformer import (
     RecomputeModule,
     TransformerJob,
     layer_activation_bytes,
-    stage_memory,
     stage_parameters,
 )
 
@@ -97,7 +96,7 @@ def test_megatron_sums_gradients_of_bf16_in_four_bytes():
     half = problem(data=8)
     brain = replace(half, precision=Precision.BF16)
     assert (half.gradient_bytes, brain.gradient_bytes) == (2, 4)
-    twice = [dict(stage_memory(job, 0).parts)["gradients"] for job in (half, brain)]
+    twice = [dict(job.memory()[0].parts)["gradients"] for job in (half, brain)]
     assert twice[1] == 2 * twice[0]
 
 
@@ -135,7 +134,7 @@ def test_parameters_of_both_ends_by_hand():
 def test_sharding_divides_what_it_names(sharding, weights, gradients, optimizer):
     # Mixed precision with Adam: 2 bytes of weights, 4 of gradients, 12 of master and state.
     asked = problem("mpt_1b", software=COMPOSER, data=8, data_sharding=sharding)
-    memory, count = stage_memory(asked, 0), load_model("mpt_1b").parameter_count
+    memory, count = asked.memory()[0], load_model("mpt_1b").parameter_count
     assert memory.bytes_for("weights") == pytest.approx(weights * count)
     assert memory.bytes_for("gradients") == pytest.approx(gradients * count)
     assert memory.bytes_for("optimizer state") == pytest.approx(optimizer * count)
@@ -146,7 +145,7 @@ def test_the_first_stage_keeps_most():
     asked = problem("gpt_175b", gpus=64, batch=64, tensor=8, pipeline=8)
     layer = layer_activation_bytes(asked, Recompute.NONE)
     dropout = 2048 * 12288 * 8
-    first, second = (stage_memory(asked, stage).bytes_for("activations") for stage in (0, 1))
+    first, second = (asked.memory()[stage].bytes_for("activations") for stage in (0, 1))
     assert first == pytest.approx(8 * 12 * layer + dropout)
     assert second == pytest.approx(7 * 12 * layer)
 
@@ -156,7 +155,7 @@ def test_interleaving_keeps_more_by_the_published_factor():
     plain = problem("gpt_175b", gpus=64, tensor=8, pipeline=8)
     chunked = problem("gpt_175b", gpus=64, tensor=8, pipeline=8, interleave=3)
     dropout = 2048 * 12288 * 8
-    kept = [stage_memory(p, 0).bytes_for("activations") - dropout for p in (plain, chunked)]
+    kept = [p.memory()[0].bytes_for("activations") - dropout for p in (plain, chunked)]
     assert kept[1] / kept[0] == pytest.approx(1 + 7 / 24)
 
 
@@ -172,7 +171,7 @@ def test_what_does_not_fit_says_why():
 def test_advice_on_memory_names_only_what_is_not_chosen_yet():
     def advice(**chosen):
         asked = problem("gpt_175b", gpus=64, batch=512, tensor=8, pipeline=8, **chosen)
-        return asked.memory_advice(stage_memory(asked, 0))
+        return asked.memory_advice(asked.memory()[0])
 
     assert "sequence parallelism" in advice()
     assert "micro batch" not in advice()
@@ -188,7 +187,7 @@ def test_a_share_of_the_layers_is_recomputed_by_hand():
     whole = layer_activation_bytes(asked, Recompute.NONE)
     less = layer_activation_bytes(asked, Recompute.FULL)
     assert less == 2 * S * H
-    kept = stage_memory(asked, 0).bytes_for("activations") - S * H  # the embedding's mask
+    kept = asked.memory()[0].bytes_for("activations") - S * H  # the embedding's mask
     assert kept == pytest.approx(12 * less + 36 * whole + whole - less)
 
 
@@ -289,12 +288,12 @@ def test_a_program_with_buckets_and_gradients_apart_holds_three_kinds_of_gradien
     asked = replace(problem(data=8, software=software), precision=Precision.BF16)
     count = stage_parameters(asked, 0)
     # FP32 sums, what a backward pass makes, and buckets.
-    assert stage_memory(asked, 0).bytes_for("gradients") == pytest.approx((4 + 2 + 2) * count)
+    assert asked.memory()[0].bytes_for("gradients") == pytest.approx((4 + 2 + 2) * count)
 
 
 def test_what_the_allocator_cannot_give_out_is_apart():
     asked = problem(data=8, software=replace(MEGATRON, fragmented_share=0.02))
-    account = stage_memory(asked, 0)
+    account = asked.memory()[0]
     moving = account.bytes_for("activations") + account.bytes_for("buffers")
     assert account.total_bytes - account.allocated_bytes == pytest.approx(0.02 * moving)
 
@@ -318,5 +317,5 @@ def test_a_gathered_layer_has_the_columns_that_tensor_ranks_do_not_share():
     alone = problem(model, gpus=8, tensor=2, **sharded)
     once = replace(alone, model=replace(model, kv_heads=2))
     # Both ranks hold the one head, as they do with a head for each.
-    held, expected = (stage_memory(one, 0).bytes_for("buffers") for one in (alone, once))
+    held, expected = (one.memory()[0].bytes_for("buffers") for one in (alone, once))
     assert held == expected

@@ -27,7 +27,6 @@ from dse.workload.transformer import (
     TransformerJob,
     TransformerParameters,
     TransformerRuntime,
-    stage_memory,
 )
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.memory._account import layer_operand_bytes
@@ -61,7 +60,7 @@ def time_of(job):
 
 
 def held(job, stage=0):
-    return dict(stage_memory(job, stage).parts)
+    return dict(job.memory()[stage].parts)
 
 
 # --- context -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.model import AttentionKind
 from dse.workload._prediction import RESERVED, MemoryAccount
@@ -149,11 +149,46 @@ def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:
     return rows * (kept * inner + (operand + output) * model.hidden), rows * operand * inner
 
 
-def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
-    """Returns what a rank of a stage has to hold at the fullest moment of an iteration."""
+class _LayerBytes(NamedTuple):
+    """What a rank keeps of one layer and micro-batch.
+
+    Attributes:
+        whole: Without recomputation.
+        less: With it.
+        operands: What gradients of weights are made of, where these are made apart.
+    """
+
+    whole: float
+    less: float
+    operands: float
+
+    @staticmethod
+    def of(problem: TransformerJob) -> _LayerBytes:
+        """Returns those of a job of which all layers are alike."""
+        apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
+        return _LayerBytes(
+            layer_activation_bytes(problem, Recompute.NONE),
+            layer_activation_bytes(problem, problem.parallelism.recompute),
+            layer_operand_bytes(problem) if apart else 0.0,
+        )
+
+
+def stage_accounts(problem: TransformerJob) -> tuple[MemoryAccount, ...]:
+    """Returns what a rank of each stage has to hold at the fullest moment of an iteration."""
+    layers = [_LayerBytes.of(job) for job in problem.layer_jobs]
+    return tuple(
+        _stage_account(problem, stage, layers) for stage in range(problem.parallelism.pipeline)
+    )
+
+
+def _stage_account(
+    problem: TransformerJob, stage: int, layers: Sequence[_LayerBytes]
+) -> MemoryAccount:
     parameters = stage_parameters(problem, stage) + stage_expert_parameters(problem, stage)
     sharding = problem.parallelism.data_sharding
-    part = stage_shard(problem, stage) / max(1.0, parameters)
+    part = 1.0
+    if sharding.shards_optimizer:
+        part = stage_shard(problem, stage) / max(1.0, parameters)
     value = problem.precision.value_bytes
     mixed = value < _MASTER_BYTES
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
@@ -186,7 +221,7 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
         elif problem.fp8_parameters:
             casts -= value * matrices
         weights += casts
-    activations, held_bytes = _activations_bytes(problem, stage)
+    activations, held_bytes = _activations_bytes(problem, stage, layers)
     buffers = _buffers_bytes(problem, stage)
     if problem.parallelism.offload.optimizer:
         # With the gradients that its update takes in.
@@ -201,10 +236,10 @@ def stage_memory(problem: TransformerJob, stage: int) -> MemoryAccount:
     ]
     if fragmented := problem.software.fragmented_share:
         parts.append((RESERVED, fragmented * (activations + buffers)))
-    account = MemoryAccount(tuple(parts), held_bytes)
     # What is kept between steps is known; how much a pass needs in between is less so.
-    passing = (activations + buffers) / max(1.0, account.total_bytes)
-    return replace(account, spread=math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD))
+    passing = (activations + buffers) / max(1.0, sum(size_bytes for _, size_bytes in parts))
+    spread = math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD)
+    return MemoryAccount(tuple(parts), held_bytes, spread=spread)
 
 
 def _has_buckets(problem: TransformerJob) -> bool:
@@ -225,10 +260,12 @@ def kept_layer_bytes(problem: TransformerJob) -> float:
     return whole + share * (layer_activation_bytes(problem, problem.parallelism.recompute) - whole)
 
 
-def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, float]:
+def _activations_bytes(
+    problem: TransformerJob, stage: int, layer_bytes: Sequence[_LayerBytes]
+) -> tuple[float, float]:
     """Returns the bytes on the device and those in host memory."""
     model, parallelism = problem.model, problem.parallelism
-    recompute, chunks = parallelism.recompute, range(parallelism.interleave)
+    chunks = range(parallelism.interleave)
     layers = [problem.chunk_layers(stage, chunk) for chunk in chunks]
     again = sum(chosen_layers(count, parallelism.recompute_layers) for count in layers)
     share = again / max(sum(layers), 1)
@@ -240,14 +277,11 @@ def _activations_bytes(problem: TransformerJob, stage: int) -> tuple[float, floa
         parallelism.schedule,
     )
     kept = operands = repeated = 0.0
-    for alike, count in problem.stage_layer_jobs(stage):
+    for (_, count), each in zip(problem.stage_layer_jobs(stage), layer_bytes, strict=True):
         if count:
-            whole = layer_activation_bytes(alike, Recompute.NONE)
-            less = layer_activation_bytes(alike, recompute)
-            kept += count * (share * less + (1 - share) * whole)
-            repeated = max(repeated, whole - less)
-            if parallelism.schedule is Schedule.ZERO_BUBBLE:
-                operands += count * layer_operand_bytes(alike)
+            kept += count * (share * each.less + (1 - share) * each.whole)
+            repeated = max(repeated, each.whole - each.less)
+            operands += count * each.operands
     found = []
     for moment in moments:
         held = moment.chunks * kept / parallelism.interleave

@@ -33,10 +33,10 @@ def recomputed_flops(problem: TransformerJob) -> float:
     parallelism = problem.parallelism
     if parallelism.recompute is Recompute.NONE:
         return 0.0
+    kinds = problem.model.layer_kinds
     of_rank = sum(
-        count * kernel.flops
-        for stage in range(parallelism.pipeline)
-        for alike, count in problem.stage_layer_jobs(stage)
+        kinds.count(kind) * kernel.flops
+        for kind, alike in enumerate(problem.layer_jobs)
         for kernel in recomputed_kernels(alike, LayerWork(alike))
     )
     passes = problem.micro_batches * parallelism.data
