@@ -134,9 +134,10 @@ more than a fifth faster.
 * FP32 and batched products, streams, host copies and host overheads on GPUs: constants of the
   literature; of these only large FP32 products are checked, on five sizes of a few devices
   ([method](method.md)).
-* V100 and L40S use the ratios of the nearest measured architecture, B300, GB300, H100 PCIe, H100
-  NVL and H20 those of their own; the section on devices that are left out has the errors of such
-  pairs.
+* V100, L40S, L4, A10, A10G and RTX PRO 6000 use the ratios of the nearest measured architecture,
+  B300, GB300, H100 PCIe, H100 NVL, H20, H800 and A800 those of their own; the section on devices
+  that are left out has the errors of such pairs. Published steps on A800, H800, MI325X and MI355X
+  are compared in [transformers.md](transformers.md#other-devices).
 * Products in FP8 and NVFP4 are those of inference engines: their times contain the conversion of
   the left operand. TensorRT-LLM's FP8 with block scales on H100 is fitted on 2,000 points; vLLM's,
   with 29,519 points, is the platform's first.

@@ -41,8 +41,9 @@ them, or measured by `dse calibrate` ([formats.md](formats.md#platform)).
 
 _DEVICES = """## Devices
 
-Rates are dense, per device; links are per device and direction. Those of MI300X are at the clocks
-that AMD measured under sustained matrix products, not at the boost clock of its datasheet.
+Rates are dense, per device; links are per device and direction. Those of MI300X and MI325X are at
+the clocks that AMD measured under sustained matrix products, not at the boost clock of the
+datasheets; for MI355X there is no such measurement, its products are slowed by an assumed power.
 """
 
 _MODELS = """## What is measured

@@ -29,6 +29,14 @@ DEVICES = {
     "Tesla P100-PCIE-16GB": "p100_pcie",
     "NVIDIA TITAN Xp": "titan_xp",
     "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI325X": "mi325x",
+    "AMD Instinct MI355X": "mi355x",
+    "NVIDIA A10": "a10_pcie",
+    "NVIDIA A10G": "a10g_pcie",
+    "NVIDIA A800-SXM4-80GB": "a800_sxm_80",
+    "NVIDIA H800": "h800_sxm",
+    "NVIDIA L4": "l4_pcie",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx_pro_6000_pcie",
 }
 
 
@@ -39,7 +47,13 @@ def test_a_device_has_its_platform(device, platform):
 
 @pytest.mark.parametrize(
     "device",
-    ["NVIDIA GeForce RTX 4090", "NVIDIA GH200 480GB", "NVIDIA TITAN V", "AMD EPYC 9654", ""],
+    [
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        "NVIDIA GH200 480GB",
+        "NVIDIA TITAN V",
+        "AMD EPYC 9654",
+        "",
+    ],
 )
 def test_an_unknown_device_has_none(device):
     assert nearest_platform(device) is None

@@ -93,6 +93,16 @@ def test_devices_compare_as_their_figures_do():
     # Clocks of MI300X fall under products; its memory does not.
     assert stream_s("mi300x") < stream_s("h200_sxm") < 1.3 * stream_s("mi300x")
     assert product_s("h100_sxm") < 1.1 * product_s("mi300x")
+    # MI325X keeps higher clocks than MI300X, MI355X has another generation's matrix cores.
+    assert product_s("mi355x") < product_s("mi325x") < product_s("mi300x")
+    assert stream_s("mi355x") < stream_s("mi325x") < stream_s("mi300x")
+    # A800 and H800 are an A100 and an H100 with fewer links.
+    assert product_s("a800_sxm_80") == product_s("a100_sxm_80")
+    assert product_s("h800_sxm") == product_s("h100_sxm")
+    # A10G has tensor cores of half the rate of A10, and as much memory bandwidth.
+    assert 1.6 < product_s("a10g_pcie") / product_s("a10_pcie") < 2
+    assert stream_s("a10g_pcie") == stream_s("a10_pcie")
+    assert product_s("rtx_pro_6000_pcie") < product_s("l40s_pcie") < product_s("l4_pcie")
     for blackwell in ("b200_sxm", "b300_sxm", "gb200_nvl72", "gb300_nvl72"):
         assert product_s(blackwell) < product_s("h200_sxm")
         assert stream_s(blackwell) < stream_s("h200_sxm")

@@ -279,7 +279,8 @@ def test_scheduling_by_priority(captured):
         ("AMD Instinct MI300X", 8, "mi300x"),
         ("NVIDIA L40S", 8, "l40s_pcie"),
         ("NVIDIA GeForce RTX 2080 Ti", 1, None),
-        ("NVIDIA A10G", 1, None),
+        ("NVIDIA A10G", 1, "a10g_pcie"),
+        ("Tesla T4", 1, None),
     ],
 )
 def test_devices_are_recognised(tmp_path, device, world_size, platform):
