@@ -271,7 +271,7 @@ class Platform:
         ]
         if not whole:
             most = max(offer.devices for offer in offers)
-            return f"{wanted} of instances with more than {most} devices"
+            return f"{wanted} of instances with more than {most} device{'s' * (most > 1)}"
         have = {f"{offer.provider} {offer.instance}": offer.networks for offer in whole}
         others = ", ".join(f"{name} has {' and '.join(names)}" for name, names in have.items())
         return f"{wanted} over {network or self.networks[0].name}; {others}"
