@@ -94,6 +94,8 @@ class LinearProgram:
             cost,
             bounds=Bounds(np.array(self._low), np.array(self._high)),
             constraints=LinearConstraint(matrix, least, np.array(self._limits + self._equal)),
+            # Programs are small, and presolving them takes about as long as solving them.
+            options={"presolve": False},
         )
         if found.status == _INFEASIBLE:
             return None

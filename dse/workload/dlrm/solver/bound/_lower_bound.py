@@ -53,12 +53,12 @@ _CLASS_WORDS = {
 
 #: Default budget of table choices in all programs beyond one for each layout, and limits on the
 #: number of these programs.
-_CHOICES_SOLVED = 180_000
+_CHOICES_SOLVED = 300_000
 
-_FEWEST_SOLVED, _MOST_SOLVED = 60, 300
+_FEWEST_SOLVED, _MOST_SOLVED = 100, 500
 
 #: Programs in a row that do not raise the bound before it is left as it is, and the least rise.
-_MOST_IN_VAIN = 50
+_MOST_IN_VAIN = 80
 _LEAST_RISE = 1e-4
 
 #: Shards that some rank must hold in one program, the last ones.
