@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 import re
 from typing import TYPE_CHECKING
 
 from dse.config import (
     DocumentKind,
+    builtin_folder,
     check_data,
     find_document,
     list_documents,
@@ -56,6 +58,16 @@ def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform)
         derived = block.to_derived()
         return derive_platform(derived, load_platform(derived.base), _A_MAPPING)
     path = find_document(DocumentKind.PLATFORM, str(source))
+    return _builtin(path) if path.parent == builtin_folder(DocumentKind.PLATFORM) else _read(path)
+
+
+# Built-in files do not change while a process runs.
+@lru_cache(maxsize=64)
+def _builtin(path: Path) -> Platform:
+    return _read(path)
+
+
+def _read(path: Path) -> Platform:
     text = read_source(path).text
     if _is_derived(text, str(path)):
         raise ConfigError(
