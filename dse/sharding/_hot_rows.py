@@ -7,7 +7,7 @@ samples, and one of the others, which is sharded. Lookups go to either by popula
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,8 @@ from dse.indices import PopularityRange
 from dse.model import LENGTH_SPREAD, PoolingDistribution
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dse.model import EmbeddingTable
 
 #: Numbers of hot rows worth trying: all rows that a rank draws at least so often in a batch. A row
@@ -106,13 +108,19 @@ def bag_shares(table: EmbeddingTable, hot_rows: int) -> BagShares:
     return BagShares(hot, cold, max(0.0, hot + cold - either))
 
 
+@cache
+def _normal_nodes() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns points of a normal distribution and their weights; callers must not change them."""
+    return np.polynomial.hermite_e.hermegauss(_LENGTHS)
+
+
 def _none(table: EmbeddingTable, factor: float, taken: float) -> float:
     """Probability that no lookup of a bag goes to rows with some share of the lookups."""
     if table.pooling_distribution is PoolingDistribution.POISSON:
         return math.exp(-factor * taken)
     lengths, weights = np.array([factor]), np.ones(1)
     if table.pooling_distribution is PoolingDistribution.LOGNORMAL:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_LENGTHS)
+        nodes, weights = _normal_nodes()
         lengths = factor * np.exp(LENGTH_SPREAD * nodes - 0.5 * LENGTH_SPREAD**2)
     # Lengths are whole numbers: a fraction is the chance of one more.
     whole, more = np.divmod(lengths, 1.0)

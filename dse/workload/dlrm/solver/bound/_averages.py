@@ -55,6 +55,7 @@ class AverageRows:
         self._plans, self._shards = plans, shards
         self._choices = plans.choices
         self._ranks = plans.cluster.world_size
+        self._launches_s: dict[int, float] = {}
         self._program = LinearProgram()
         self._places = {
             group: places_taken(self._choices.sizes * self._choices.inside(group), limit)
@@ -183,8 +184,9 @@ class AverageRows:
 
     def _add_choices(self) -> None:
         of_class: dict[int, list[int]] = {}
-        for choice, variable in self._variable_of.items():
-            of_class.setdefault(int(self._choices.table_class[choice]), []).append(variable)
+        classes = self._choices.table_class[self._chosen].tolist()
+        for index, variable in zip(classes, self._shares, strict=True):
+            of_class.setdefault(index, []).append(variable)
         for index, variables in of_class.items():
             count = float(self._choices.counts[index])
             self._program.equal(variables, [1.0] * len(variables), count)
@@ -256,6 +258,11 @@ class AverageRows:
 
     def _launch_s(self, slot: int) -> float:
         """Returns the launch of a lookup or update; zero if some table has nothing to look up."""
+        if slot not in self._launches_s:
+            self._launches_s[slot] = self._least_launch_s(slot)
+        return self._launches_s[slot]
+
+    def _least_launch_s(self, slot: int) -> float:
         terms = [term for term in self._plans.model.linear if term.slot == slot]
         group = ExchangeGroup(slot % len(ExchangeGroup))
         inside = self._plans.open & self._choices.inside(group)
@@ -356,13 +363,14 @@ class AverageRows:
     def _add_graph(self, makespan: int, durations: dict[int, int]) -> None:
         """Demands that the makespan is not below any path through one rank's iteration."""
         graph = self._plans.graph
-        ends = self._program.variables(len(graph.kind))
+        ends = np.array(self._program.variables(len(graph.kind)), dtype=np.int64)
+        lasts = np.array([durations[kind] for kind in graph.kind.tolist()], dtype=np.int64)
+        # Nothing is waited for at the start of the iteration.
+        waited = np.concatenate(([-1], ends))
         before, after = graph.before_s / UNIT_S, graph.after_s / UNIT_S
-        for node, kind in enumerate(graph.kind.tolist()):
-            lasts = [(ends[node], 1.0), (durations[kind], -1.0)]
-            for source in np.flatnonzero(np.isfinite(before[node])).tolist():
-                waited = [(ends[source - 1], -1.0)] if source else []
-                self._program.at_least([*lasts, *waited], float(before[node, source]))
-        for source in np.flatnonzero(np.isfinite(after)).tolist():
-            waited = [(ends[source - 1], -1.0)] if source else []
-            self._program.at_least([(makespan, 1.0), *waited], float(after[source]))
+        node, source = np.nonzero(np.isfinite(before))
+        terms = np.stack((ends[node], lasts[node], waited[source]), axis=1)
+        self._program.at_least_each(terms, (1.0, -1.0, -1.0), before[node, source])
+        (source,) = np.nonzero(np.isfinite(after))
+        terms = np.stack((np.full(len(source), makespan), waited[source]), axis=1)
+        self._program.at_least_each(terms, (1.0, -1.0), after[source])

@@ -50,6 +50,24 @@ class LinearProgram:
             self._terms[2].append(-factor)
         self._limits.append(-limit)
 
+    def at_least_each(
+        self, variables: NDArray[np.int64], factors: Sequence[float], limits: NDArray[np.float64]
+    ) -> None:
+        """Demands for each row of variables that their sum times factors is not below a limit.
+
+        Args:
+            variables: Shape `(rows, terms)`; negative where a row has no such term.
+            factors: Factor of each term, in all rows.
+            limits: Limit of each row.
+        """
+        there = variables >= 0
+        rows = np.arange(len(self._limits), len(self._limits) + len(variables))
+        self._terms[0].extend(np.broadcast_to(rows[:, None], variables.shape)[there].tolist())
+        self._terms[1].extend(variables[there].tolist())
+        signed = np.broadcast_to(-np.asarray(factors), variables.shape)
+        self._terms[2].extend(signed[there].tolist())
+        self._limits.extend((-limits).tolist())
+
     def at_least_sum(
         self, variable: int, variables: NDArray[np.int64], factors: NDArray[np.float64]
     ) -> None:
