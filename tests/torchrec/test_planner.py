@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from dse.errors import ConfigError, InfeasibleError, OptionalDependencyError
 from dse.torchrec import Planner
-from tests.conftest import ROOT
+from tests.launch.scripts import run_ranks
 
 # TorchRec raises deprecation warnings when it is imported and used.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -180,18 +177,7 @@ def test_the_log_has_time_bound_and_memory(library, caplog):
 def test_two_ranks_train_under_the_plan(library, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--master-port", "29612", str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("as planned") == 2
+    assert all("as planned" in printed for printed in run_ranks(script))
 
 
 SCRIPT = """

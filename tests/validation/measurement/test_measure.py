@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ import pytest
 from dse.errors import WorkerError
 from dse.sharding import ShardingType
 from dse.validation import BudgetError, MeasureLimits, TrainerOptions, measure, median_interval
-from tests.conftest import ROOT
+from tests.launch.scripts import run_ranks
 from tests.validation.models import candidate, model
 
 pytest.importorskip("torch")
@@ -104,22 +101,7 @@ with open(os.environ["ANSWER"] + os.environ["RANK"], "w") as file:
 def test_ranks_of_torchrun_all_get_the_result(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    variables = {
-        **os.environ,
-        "ANSWER": str(tmp_path / "answer"),
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [*command, "--nproc-per-node", "2", str(script)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_ranks(script, ANSWER=tmp_path / "answer")
     answers = [json.loads((tmp_path / f"answer{rank}").read_text()) for rank in range(2)]
     assert answers[0] == answers[1]
     assert [name for name, *_ in answers[0]] == ["spread", "rows"]
