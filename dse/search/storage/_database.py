@@ -179,6 +179,8 @@ def _open_tables(url: StorageUrl) -> RDBStorage:
             text,
             # Servers end connections that are idle for long.
             engine_kwargs={**settings, "pool_pre_ping": url.kind != "sqlite"},
+            # Both were done just now.
+            skip_compatibility_check=True,
             skip_table_creation=True,
             heartbeat_interval=HEARTBEAT_S,
             grace_period=GRACE_PERIOD_S,

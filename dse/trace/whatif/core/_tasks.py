@@ -61,12 +61,14 @@ class StepTasks:
         """Returns the tasks that fit, in order of their measured start."""
         out = frozenset(self.select(selector.without)) if selector.without else frozenset()
         tests = self._tests(selector)
+        # Members of enumerations are slow to look up.
+        lead_in = int(TaskRole.LEAD_IN)
         tasks = (
             task
             for task in range(self._editor.task_count)
             if not self._editor.is_removed(task)
             and task not in out
-            and self._role[task] != TaskRole.LEAD_IN
+            and self._role[task] != lead_in
             and all(test(task) for test in tests)
         )
         return tuple(sorted(tasks, key=lambda task: (self._start_ns[task], task)))
