@@ -11,7 +11,7 @@ message to its parent, once as a leaf and once from inside, and half to each of 
 Of two nodes each is the root of one tree and the leaf of the other. That is why two nodes have
 nearly twice the bus bandwidth of three. In larger trees two children send at the same time, which
 may cost a part of the rate. All-gather and reduce-scatter are rings of `(N − 1)/N · S`, broadcast
-is a pipeline of `S`.
+is a ring of `S`.
 
 An exchange is direct: a rank is bound by its own share of the cards, a domain by all its cards.
 Where switches add (SHARP), an all-reduce sends `S` to them and receives `S`, in two messages.
@@ -81,7 +81,7 @@ def between_time_s(
             time_s = np.minimum(time_s, algorithm_s(2, 1.0, relayed))
         return time_s
     if op is CollectiveOp.BROADCAST:
-        return algorithm_s(tree, 1.0, relayed)
+        return algorithm_s(ring, 1.0, relayed, inside)
     if op is CollectiveOp.SEND_RECV:
         return algorithm_s(1, 1.0, model.direct_share * min(bandwidth, rank_bandwidth))
     return algorithm_s(ring, share, relayed, inside)

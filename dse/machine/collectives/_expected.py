@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.machine.collectives._estimate import collective_estimate, level_times_s
+from dse.machine.collectives._estimate import (
+    collective_estimate,
+    level_times_s,
+    ranks_inside,
+)
 from dse.machine.collectives._groups import CollectiveOp, Group
 from dse.machine.collectives._inside import volume
 from dse.machine.collectives._measured import curves_in_use
@@ -212,7 +216,9 @@ def expected_collective(
         high_s=time_s * factor,
         inside_s=float(inside_s),
         between_s=float(between_s),
-        inside=_inside_source(cluster.link, operation, group.ranks_per_domain),
+        inside=_inside_source(
+            cluster.link, operation, int(ranks_inside(cluster, operation, size, group))
+        ),
         between=between if group.domains > 1 else None,
     )
 

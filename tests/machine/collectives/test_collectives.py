@@ -212,7 +212,7 @@ def test_an_unknown_kind_of_network_lies_between_the_known_ones():
 def test_formulas_are_a_quarter_off():
     for ranks in (2, 4):
         assert collective_estimate(make_cluster(ranks), "all_gather", 1e6).spread == 0.25
-    both = float(collective_estimate(make_cluster(8), "all_gather", 1e9).spread)
+    both = float(collective_estimate(make_cluster(8), "all_reduce", 1e9).spread)
     # The errors of two levels are independent, so their sum is a little surer.
     assert 0.2 < both < 0.25
 

@@ -10,6 +10,7 @@ import pytest
 
 from dse.machine import LinkSpec
 from dse.machine.collectives import CollectiveOp, collective_time_s
+from dse.machine.platforms import load_platform
 from tests.conftest import make_cluster
 
 ops = st.sampled_from(list(CollectiveOp))
@@ -62,6 +63,30 @@ def test_a_better_level_of_pods_is_never_slower(op, size, shape, factor):
     for level in better:
         kind = "link" if isinstance(level, LinkSpec) else "network"
         assert collective_time_s(replace(cluster, **{kind: level}), op, size) <= base
+
+
+MEASURED = {name: load_platform(name) for name in ("gb200_nvl72", "h100_sxm")}
+
+
+@given(ops, message_bytes, st.sampled_from([16, 32, 64, 128, 256]), st.sampled_from([2, 4, 8]))
+def test_the_same_ranks_are_never_slower_in_larger_pods(op, size, ranks, per_node):
+    node = make_cluster(ranks, per_node)
+    measured = [platform.cluster(ranks) for platform in MEASURED.values()]
+    for cluster in (node, *measured):
+        nodes = ranks // cluster.devices_per_node
+        pods = [2**power for power in range(nodes.bit_length())]
+        took = [seconds(replace(cluster, nodes_per_pod=pod), op, size) for pod in pods]
+        assert took == pytest.approx(sorted(took, reverse=True), rel=1e-9)
+
+
+@given(message_bytes, st.sampled_from([16, 64]))
+def test_a_ring_over_pods_takes_as_long_as_its_slower_part(size, ranks):
+    pods = make_cluster(ranks, 4, nodes_per_pod=2)
+    for op in ("all_gather", "reduce_scatter", "broadcast"):
+        inside_s = seconds(make_cluster(ranks, 4, nodes_per_pod=ranks // 4), op, size)
+        assert seconds(pods, op, size) >= inside_s
+        network = replace(pods.network, nic_bandwidth_bytes_per_s=1e15, latency_s=1e-12)
+        assert seconds(replace(pods, network=network), op, size) == pytest.approx(inside_s)
 
 
 def test_an_all_reduce_over_a_pod_is_a_tree_for_small_messages():
