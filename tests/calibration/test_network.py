@@ -97,6 +97,13 @@ def test_held_out_points_are_not_fitted():
     assert fitted.held_out.mape > 0.5
 
 
+def test_times_of_other_numbers_of_nodes_are_refused():
+    measured = samples("all_reduce", (2,), stated=False)
+    given = replace(measured, nodes=measured.ranks)
+    with pytest.raises(CalibrationError, match="16 ranks on 16 nodes"):
+        fit_network([given], CLUSTER, ORIGIN)
+
+
 @pytest.mark.parametrize(
     ("measured", "message"),
     [

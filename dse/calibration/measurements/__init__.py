@@ -18,7 +18,11 @@ from dse.calibration.measurements._names import (
     collective_of,
     value_bytes_of,
 )
-from dse.calibration.measurements._read_collectives import read_collective, read_exchange
+from dse.calibration.measurements._read_collectives import (
+    read_collective,
+    read_collectives,
+    read_exchange,
+)
 from dse.calibration.measurements._read_kernels import (
     read_attention,
     read_embedding,
@@ -57,6 +61,7 @@ __all__ = [
     "joined",
     "read_attention",
     "read_collective",
+    "read_collectives",
     "read_embedding",
     "read_exchange",
     "read_experts",

@@ -7,7 +7,7 @@ operations that reduce nothing, without `redop`. Times follow twice, out of plac
 command where the log echoes it; the version of NCCL by nccl-tests itself, or by NCCL_DEBUG. Lines
 of NCCL_DEBUG and of launchers stand between and sometimes inside rows. Launchers and collectors of
 logs label lines (`[1,0]<stdout>:`, `0: `, a host, a time, a pod); what stands before the line of
-the columns is the label, its numbers aside.
+the columns, or before the beginning of a run without columns, is the label, its numbers aside.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _HEADER = re.compile(r"^#\s+size\s+count\s+type\s")
 #: A label is no number, which would be the size of a torn row.
 _LABELLED_HEADER = re.compile(r"^(?!\s*\d+[\s#])(.{1,200}?)#\s+size\s+count\s+type\s")
 _RUN = re.compile(r"^# nThread\s+\d+")
+_LABELLED_RUN = re.compile(r"^(.{1,200}?)# nThread\s+\d+")
 _STARTING = re.compile(r"Collective test starting:\s*(?:\S*/)?(\w+?)_perf")
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_perf(?:_mpi)?(?=\s+-)")
 _BUILD = re.compile(r"^\s*(?:Linking|Compiling|Archiving|make|nvcc|g\+\+)\b")
@@ -52,10 +53,13 @@ def is_nccl_log(content: bytes) -> bool:
     texts = (line.decode("latin-1") for line in lines if b"count" in line)
     if any(_HEADER.match(text) or _LABELLED_HEADER.match(text) for text in texts):
         return True
-    if not any(_RUN.match(line.decode("latin-1")) for line in lines if b"nThread" in line):
+    if b"# nThread" not in content:
+        return False
+    unlabelled = _unlabelled([line.decode("latin-1") for line in lines])
+    if not any(_RUN.match(line) for line in unlabelled):
         return False
     # Tables may have comments that were taken over from a log.
-    return not any(re.search(rb"[,;\t|]", line) for line in lines if not line.startswith(b"#"))
+    return not any(re.search(r"[,;\t|]", line) for line in unlabelled if not line.startswith("#"))
 
 
 @dataclass
@@ -128,10 +132,7 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
     run = _Run()
     named: str | None = None
     nccl: str | None = None
-    lines = text.split("\n")
-    label = _label(lines)
-    for number, raw in enumerate(lines, start=1):
-        line = raw if label is None else label.sub("", raw)
+    for number, line in enumerate(_unlabelled(text.split("\n")), start=1):
         nccl = _stated_version(line) or nccl
         if _FAILED.search(line):
             rows.failed.append(number)
@@ -154,12 +155,16 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
     return _table(rows, file, in_place)
 
 
-def _label(lines: list[str]) -> re.Pattern[str] | None:
-    """Returns what labels look like, or None where there are none."""
-    found = (_LABELLED_HEADER.match(line) for line in lines if "count" in line)
+def _unlabelled(lines: list[str]) -> list[str]:
+    """Returns lines without their labels."""
+    found = [_LABELLED_HEADER.match(line) for line in lines if "count" in line]
+    if not any(found):
+        found = [_LABELLED_RUN.match(line) for line in lines if "nThread" in line]
     prefixes = dict.fromkeys(_any_numbers(match[1]) for match in found if match)
-    labels = list(prefixes)[:_MOST_LABELS]
-    return re.compile(rf"^\s*(?:{'|'.join(labels)})") if labels else None
+    if not prefixes:
+        return lines
+    label = re.compile(rf"^\s*(?:{'|'.join(list(prefixes)[:_MOST_LABELS])})")
+    return [label.sub("", line) for line in lines]
 
 
 def _any_numbers(label: str) -> str:

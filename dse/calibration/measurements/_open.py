@@ -55,6 +55,7 @@ class Opened:
         checker: Collects what is wrong with the values.
         unit: Unit of the times.
         notes: What was left out or assumed.
+        fills: Our names of columns whose option stands only for what the file does not say.
     """
 
     table: Table
@@ -63,6 +64,7 @@ class Opened:
     checker: Checker
     unit: str
     notes: tuple[str, ...]
+    fills: frozenset[str]
 
     @property
     def origin(self) -> Origin:
@@ -117,7 +119,7 @@ class Opened:
         if field not in self.columns.of:
             return np.array([given or ""] * len(self.table), dtype=np.str_)
         column = self.columns.of[field]
-        if given is not None:
+        if given is not None and field not in self.fills:
             values = self.table.columns[column].tolist()
             self._agree(
                 column, np.array([words.find(str(value)) == given for value in values]), given
@@ -136,7 +138,7 @@ class Opened:
             return np.full(len(self.table), constant, dtype=np.int64)
         column = self.columns.of[field]
         numbers = self.sizes(field, least=least, advice=f"; choose rows with --where {column}=…")
-        if constant is not None:
+        if constant is not None and field not in self.fills:
             self._agree(column, numbers == constant, constant)
         return numbers
 
@@ -157,6 +159,7 @@ def open_measurements(
     optional: Sequence[str],
     vocabularies: Mapping[str, Vocabulary],
     logs: bool = False,
+    fills: frozenset[str] = frozenset(),
 ) -> Opened:
     """Reads the part of a file that all operators have in common.
 
@@ -168,6 +171,7 @@ def open_measurements(
         vocabularies: The terms that a column holds, by our name of the column.
         logs: True if collectives are read: a log of nccl-tests may be given, or a table of
             dispatches of mixtures of experts.
+        fills: Our names of columns whose option stands only for what the file does not say.
 
     Raises:
         ConfigError: The file cannot be read so.
@@ -179,7 +183,8 @@ def open_measurements(
                 f"{path}: this is a log of nccl-tests; collectives are fitted with "
                 "`dse fit collective`"
             )
-        table = _complete_log(table, options)
+        table, completed = _complete_log(table, options)
+        fills |= completed
     elif logs and is_dispatch_table(table):
         table = all_to_alls(table)
     columns = find_columns(table, required, optional, options)
@@ -187,7 +192,7 @@ def open_measurements(
     table = _filtered(table, columns, options.filters, vocabularies)
     checker = Checker(table)
     notes += _check_device(table, checker, options.device)
-    return Opened(table, columns, options, checker, unit, (*table.notes, *notes))
+    return Opened(table, columns, options, checker, unit, (*table.notes, *notes), fills)
 
 
 def _check_device(table: Table, checker: Checker, measured: str) -> list[str]:
@@ -258,9 +263,10 @@ def _known(table: Table, field: str, word: str, words: Vocabulary) -> str:
     return name
 
 
-def _complete_log(table: Table, options: ColumnOptions) -> Table:
-    """Fills in what the runs of a log do not state."""
+def _complete_log(table: Table, options: ColumnOptions) -> tuple[Table, frozenset[str]]:
+    """Fills in what the runs of a log do not state, and names what some do not."""
     columns = dict(table.columns)
+    completed = set()
     for name, constant, what in (
         ("op", options.op, "operation"),
         ("ranks", options.ranks, "number of ranks"),
@@ -279,7 +285,9 @@ def _complete_log(table: Table, options: ColumnOptions) -> Table:
             raise ConfigError(diagnostics=(table.problem(int(np.argmax(unsaid)), name, message),))
         given[unsaid] = constant
         columns[name] = given
-    return replace(table, columns=columns)
+        if unsaid.any():
+            completed.add(name)
+    return replace(table, columns=columns), frozenset(completed)
 
 
 def _filtered(

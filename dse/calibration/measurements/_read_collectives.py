@@ -18,10 +18,12 @@ from dse.calibration.measurements._samples import (
     CollectiveSamples,
     ExchangeSamples,
 )
+from dse.errors import ConfigError
 from dse.machine.fits import NCCL_VERSION
 from dse.machine.kernels import places_visited
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Any
 
@@ -97,6 +99,50 @@ def read_collective(
         ConfigError: The file cannot be read so, or holds impossible values; all are reported.
         CalibrationError: Too few rows, or repeated ones that disagree.
     """
+    return _read(path, options, minimum_points, tolerance)
+
+
+def read_collectives(
+    paths: Sequence[str | Path],
+    options: ColumnOptions = NO_OPTIONS,
+    *,
+    tolerance: float = 0.5,
+) -> list[CollectiveSamples]:
+    """Reads several files of collectives, as :func:`read_collective` does each.
+
+    Args:
+        paths: Tables and logs.
+        options: As for one file; of several, operation, ranks and nodes stand for the files that
+            do not say.
+        tolerance: As for one file.
+
+    Raises:
+        ConfigError: As for one file; or all of several files say another operation, or other
+            numbers of ranks or nodes, than an option.
+        CalibrationError: As for one file.
+    """
+    if len(paths) == 1:
+        return [read_collective(paths[0], options, tolerance=tolerance)]
+    fills = frozenset({"op", "ranks", "nodes"})
+    measured = [_read(path, options, 4, tolerance, fills) for path in paths]
+    op = None if options.op is None else COLLECTIVE_WORDS.find(options.op)
+    for name, given in (("op", op), ("ranks", options.ranks), ("nodes", options.nodes)):
+        said = {value for one in measured for value in getattr(one, name).tolist()}
+        if given is not None and given not in said:
+            raise ConfigError(
+                f"--{name} {given}: all files say otherwise, "
+                f"{', '.join(map(str, sorted(said)))}; leave it out"
+            )
+    return measured
+
+
+def _read(
+    path: str | Path,
+    options: ColumnOptions,
+    minimum_points: int,
+    tolerance: float,
+    fills: frozenset[str] = frozenset(),
+) -> CollectiveSamples:
     opened = open_measurements(
         path,
         options,
@@ -104,6 +150,7 @@ def read_collective(
         optional=("op", "ranks", "nodes", "dtype", "nccl"),
         vocabularies={"op": COLLECTIVE_WORDS, "dtype": TYPE_WORDS},
         logs=True,
+        fills=fills,
     )
     op = opened.words("op", options.op, COLLECTIVE_WORDS)
     ranks = opened.numbers_or("ranks", options.ranks, least=2)

@@ -107,12 +107,18 @@ def fit_command(
         typer.Option(
             "--op",
             metavar="OP",
-            help="Operation of all rows (collectives, embeddings): all_reduce, forward, …",
+            help="Operation of all rows (collectives, embeddings): all_reduce, forward, …; of "
+            "several files, of those that do not say.",
         ),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option("--ranks", metavar="N", min=2, help="Ranks of all rows (collectives)."),
+        typer.Option(
+            "--ranks",
+            metavar="N",
+            min=2,
+            help="Ranks of all rows (collectives); of several files, of those that do not say.",
+        ),
     ] = None,
     nodes: Annotated[
         int | None,
@@ -311,9 +317,7 @@ def _fit(
 
     device, allowed = cluster.device, _TOLERANCE if tolerance is None else tolerance
     if kind == "network":
-        measured = [
-            measurements.read_collective(path, options, tolerance=allowed) for path in data
-        ]
+        measured = measurements.read_collectives(data, options, tolerance=allowed)
         network = calibration.fit_network(measured, cluster, origin, tolerance=allowed)
         return CalibrationFile(networks=(network,)), measurements.joined(measured).notes
     (file,) = data

@@ -176,8 +176,10 @@ def test_a_log_without_rows_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("last", ["# Using devices", "NCCL version 2.27.3+cuda12.9"])
-def test_a_log_that_ends_in_its_header_is_one_of_nccl_tests(tmp_path, last):
-    path = write(tmp_path, "log.txt", f"# nThread 1 nGpus 1 minBytes 8 maxBytes 64\n#\n{last}\n")
+@pytest.mark.parametrize("label", ["", "[default0]:", "0: ", "[1,0]<stdout>:"])
+def test_a_log_that_ends_in_its_header_is_one_of_nccl_tests(tmp_path, last, label):
+    lines = ("# nThread 1 nGpus 1 minBytes 8 maxBytes 64", "#", last)
+    path = write(tmp_path, "log.txt", "".join(f"{label}{line}\n" for line in lines))
     assert "this log of nccl-tests has no results" in refusal(ConfigError, lambda: read(path))
 
 

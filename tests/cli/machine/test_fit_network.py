@@ -125,6 +125,20 @@ def test_what_contradicts_the_log_is_refused(tmp_path, arguments, message):
     assert message in run.stderr
 
 
+def test_options_stand_for_the_files_that_do_not_say(tmp_path):
+    silent = tmp_path / "four.log"
+    text = nccl_log("all_reduce", 4, SLOW_S["all_reduce"])
+    silent.write_text("\n".join(line for line in text.splitlines() if "Rank" not in line))
+    said = log(tmp_path, "all_reduce")
+    fit(tmp_path, said, silent, "--ranks", 32)
+    (fitted,) = read_calibrations(tmp_path / "cluster.json").networks
+    assert fitted.nodes == (2, 4)
+    options = ("--platform", "h100_sxm", "--out", tmp_path / "other.json", "--ranks", 64)
+    run = dse("fit", "network", said, log(tmp_path, "all_reduce", nodes=3), *options)
+    assert run.returncode == 2
+    assert "--ranks 64" in run.stderr
+
+
 def test_one_node_says_nothing_of_a_network(tmp_path):
     out = tmp_path / "cluster.json"
     path = log(tmp_path, "all_reduce", nodes=1)
