@@ -123,7 +123,8 @@ class RankingMetrics:
         fastest: Trial whose measured median is the least.
         top1_regret: How much slower than the fastest the favourite is, as a share.
         success: Whether that is at most 10 %.
-        kendall_tau: Rank correlation; None, too, where there is no order to compare.
+        kendall_tau: Rank correlation; None, too, where there is no order to compare, as where the
+            measured intervals of every pair overlap.
         pairwise_accuracy: Share of the counted pairs in the right order; None, too, without any.
         counted_pairs: Pairs whose measurements differ by more than 5 %.
         pairs: All pairs.

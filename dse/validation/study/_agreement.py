@@ -47,24 +47,26 @@ def ranking_agreement(candidates: Sequence[ValidatedCandidate]) -> RankingMetric
     study = [one.study_time_s / one.global_batch_size for one in candidates]
     decided = all(one.measured_low_s is not None for one in candidates)
     pairs = list(combinations(candidates, 2))
+    tied = sum(one.ties_with(other) for one, other in pairs)
+    ordered = decided and tied < len(pairs)
     return RankingMetrics(
         favourite=predicted_best(candidates).number,
         fastest=min(candidates, key=lambda one: (one.measured_sample_s, one.number)).number,
         top1_regret=top1_regret(measured, predicted) if decided else None,
         success=success_within(measured, predicted, tolerance=TOLERANCE) if decided else None,
-        kendall_tau=_known(kendall_tau(measured, predicted)) if decided else None,
+        kendall_tau=_known(kendall_tau(measured, predicted)) if ordered else None,
         pairwise_accuracy=(
             _known(pairwise_accuracy(measured, predicted, PAIR_DIFFERENCE)) if decided else None
         ),
         counted_pairs=sum(_differ(*pair) for pair in pairs),
         pairs=len(pairs),
-        tied_pairs=sum(one.ties_with(other) for one, other in pairs),
+        tied_pairs=tied,
         coverage=coverage(
             [one.measured_s for one in candidates],
             [one.predicted_low_s for one in candidates],
             [one.predicted_high_s for one in candidates],
         ),
-        study_kendall_tau=_known(kendall_tau(measured, study)) if decided else None,
+        study_kendall_tau=_known(kendall_tau(measured, study)) if ordered else None,
     )
 
 

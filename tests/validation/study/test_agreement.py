@@ -65,6 +65,10 @@ def test_overlapping_intervals_are_ties():
     assert other.ties_with(one)
     assert not one.ties_with(replace(other, measured_low_s=1.021))
     assert ranking_agreement([one, other]).tied_pairs == 1
+    # Without a pair that can be told apart there is no order to compare.
+    assert ranking_agreement([one, other]).kendall_tau is None
+    assert ranking_agreement([one, other]).study_kendall_tau is None
+    assert ranking_agreement([one, other, made(3, 0.5, 2.0)]).kendall_tau is not None
     # Nobody knows of an interval that is not there.
     assert one.ties_with(replace(other, measured_low_s=None))
 
