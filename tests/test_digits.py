@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from dse._digits import decimals, significant
+from dse._digits import decimals, dollars, significant
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,17 @@ def test_they_say_what_rounding_gives(value, digits):
     assert float(text) == pytest.approx(value, rel=0.5001 * 10.0 ** (1 - digits))
     shown = text.replace(".", "").lstrip("0")
     assert len(shown) == digits or (len(shown) > digits and decimals(value, digits) == 0)
+
+
+@given(st.floats(1e-9, 1e9))
+def test_no_amount_of_money_looks_like_nothing(usd):
+    shown = float(dollars(usd, grouped=True).replace(",", ""))
+    assert shown == pytest.approx(usd, rel=0.05001)
+    assert float(dollars(usd)) == shown
+
+
+def test_amounts_of_money_by_hand():
+    assert [dollars(usd) for usd in (0.0, 2.1, 1234.5, 0.001, 0.0524)] == [
+        *("0.00", "2.10", "1234.50"),
+        *("0.001", "0.0524"),
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 
+from dse._digits import dollars
 from dse._suggest import nearest
 from dse.config._units import (
     EXAMPLES,
@@ -164,11 +165,11 @@ def format_quantity(value: float, kind: UnitKind) -> str:
     if kind is UnitKind.TIME:
         return _scaled(value * 1e9, 1000, ("ns", "us", "ms", "s"))
     if kind is UnitKind.PRICE:
-        return f"{value:.2f} USD/h"
+        return f"{dollars(value)} USD/h"
     if kind is UnitKind.DEVICE_PRICE:
-        return f"{value:.2f} USD/GPU/h"
+        return f"{dollars(value)} USD/GPU/h"
     if kind is UnitKind.MONEY:
-        return f"{value:.2f} USD"
+        return f"{dollars(value)} USD"
     return f"{100 * value:.3g} %"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dse._digits import decimals, significant
+from dse._digits import decimals, dollars, significant
 from dse.report.console import UNKNOWN
 from dse.workload import COST, workload_kind
 
@@ -71,7 +71,7 @@ def format_price(usd_per_hour: float | None, rented: str) -> str:
     """Returns the price of all machines and whose it is; `no price` where it is not known."""
     if usd_per_hour is None:
         return "no price"
-    return f"{usd_per_hour:,.2f} USD/h" + (f", {rented}" if rented else "")
+    return f"{dollars(usd_per_hour, grouped=True)} USD/h" + (f", {rented}" if rented else "")
 
 
 def format_cost(prediction: Prediction) -> str:

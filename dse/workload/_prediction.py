@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, overload
 
 from pydantic import Field
 
-from dse._digits import significant
+from dse._digits import dollars, significant
 from dse._html import fields_html
 from dse._suggest import hint
 from dse.errors import UnknownNameError
@@ -209,7 +209,7 @@ class Prediction:
             ),
             ("throughput", rate),
             ("bound by", self.bound_text),
-            ("price", "" if price is None else f"{price:,.2f} USD/h{rented}"),
+            ("price", "" if price is None else f"{dollars(price, grouped=True)} USD/h{rented}"),
             ("cost", "" if cost is None else f"{significant(cost)} USD per billion {self.counts}"),
             ("memory", f"{used:.1f} of {usable:.1f} GiB" if self.memory else ""),
             ("feasible", "yes" if self.feasible else f"no: {self.infeasible_reason}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dse._digits import dollars
 from dse.report._metrics import format_cost, format_price, usd
 from dse.report.console import (
     UNKNOWN,
@@ -160,7 +161,7 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
     """
     ranks = [f"{row.world_size:,}" for row in rows]
     prices = [row.prediction.price_usd_per_hour for row in rows]
-    shown = [UNKNOWN if price is None else f"{price:,.2f}" for price in prices]
+    shown = [UNKNOWN if price is None else dollars(price, grouped=True) for price in prices]
     alike = len(rows) > 1 and len({*ranks}) == 1 and len({*shown}) == 1
     titles = ["time, ms", "90 % interval", "samples/s", "vs. best", "USD/10⁹"]
     if not alike:

@@ -8,6 +8,7 @@ from enum import StrEnum
 import math
 from typing import TYPE_CHECKING
 
+from dse._digits import dollars
 from dse._html import fields_html
 from dse.workload import IDEAL
 
@@ -232,10 +233,10 @@ class Recommendation:
         named += [("model's own batch", self.own_batch)]
         named += [("another platform", other) for other in self.runners_up]
         fields = [
-            (name, f"{found.option.text}, {found.option.price_usd_per_hour:,.2f} USD/h: {answer}")
+            (name, f"{found.option.text}, {price} USD/h: {found.prediction!r}")
             for name, found in named
             if found is not None
-            for answer in (repr(found.prediction),)
+            for price in (dollars(found.option.price_usd_per_hour, grouped=True),)
         ]
         return fields_html(
             f"{self.model}: {self.goal.text}", [*fields, ("limit", self.limit), ("", self.advice)]

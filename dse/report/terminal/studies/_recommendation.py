@@ -6,6 +6,7 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
+from dse._digits import dollars
 from dse._percent import difference
 from dse.config import UnitKind, format_quantity
 from dse.report._metrics import format_cost, usd
@@ -219,7 +220,7 @@ def _print_rows(
             name = name.removesuffix(f", {solved.option.precision.value}")
         row = [
             _rate(found, solved.throughput_per_s).rpartition(" ")[0],
-            f"{price:,.2f}",
+            dollars(price, grouped=True),
         ]
         if samples is None:
             row.append(UNKNOWN if cost is None else usd(cost))
