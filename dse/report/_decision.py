@@ -87,7 +87,9 @@ def certificate_text(study: StudyResult) -> str:
         return ""
     gain, count = max(on_front), len(evaluated)
     of = ", ".join([f"{gain} of {count}", *([] if found is None else _ruled_out(found))])
-    more = f"continue with --resume --trials {2 * count}"
+    more = "continue with --resume"
+    if count >= study.trials:
+        more += f" --trials {2 * count}"
     if gain > _STILL_GROWING * count:
         return f"the front was still growing (last gain at {of}): {more}"
     return f"not proven complete: the last gain came at {of}; to be surer, {more}"

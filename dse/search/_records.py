@@ -241,6 +241,7 @@ class StudyResult:
         parameters: What could be chosen; empty in studies that keep no parameters.
         constraints: Limits that feasible configurations keep.
         description: One line on what is searched; may be empty.
+        trials: Configurations to evaluate at most; 0 where no number is known.
     """
 
     name: str
@@ -261,6 +262,7 @@ class StudyResult:
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     description: str = ""
+    trials: int = 0
 
     def __repr__(self) -> str:
         return (

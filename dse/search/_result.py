@@ -46,6 +46,7 @@ def study_result(
         parameters=header.parameters,
         constraints=header.constraints,
         description=header.description,
+        trials=header.trials,
     )
 
 

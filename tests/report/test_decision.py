@@ -70,6 +70,10 @@ def test_without_a_certificate_the_last_gain_says_whether_the_front_grew():
     words = certificate_text(study_of_trials(*late))
     assert "10 of 10" in words
     assert "--trials 20" in words
+    # A search that was stopped goes on to as many as it was to evaluate.
+    stopped = certificate_text(replace(study_of_trials(*late), trials=40))
+    assert "--resume" in stopped
+    assert "--trials" not in stopped
     early = certificate_text(study_of_trials(*(replace(late[9 - n], number=n) for n in range(10))))
     assert "1 of 10" in early
     looked_at = [Parameter("platform", ("a",)), Parameter("world_size", (1, 2, 8))]
