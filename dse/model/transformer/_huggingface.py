@@ -131,10 +131,10 @@ class _HuggingFaceConfig(BaseModel):
     dense_layers: list[int] = Field([], validation_alias="mlp_only_layers")
     experts_every: Width = Field(
         1,
-        validation_alias=AliasChoices(
-            "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"
-        ),
+        validation_alias=AliasChoices("decoder_sparse_step", "interleave_moe_layer_step"),
     )
+    #: As `experts_every`, but counted from the first layer, which is one of them.
+    experts_every_from_first: Width = Field(1, validation_alias="moe_layer_freq")
     mtp_modules: Number = Field(0, validation_alias="num_nextn_predict_layers")
     kv_rank: Width | None = Field(None, validation_alias="kv_lora_rank")
     query_rank: Width | None = Field(None, validation_alias="q_lora_rank")
@@ -311,19 +311,39 @@ def _feed_forward(
         )
     inner = config.expert_hidden or config.ffn_hidden or 0
     shared = config.shared_hidden or config.shared_experts * inner
-    first_dense = max(config.first_dense, len(dense))
+    first_dense, every = _layers_of_experts(path, config)
     sizes = {
         "count": config.experts,
         "active": config.active_experts,
         "ffn_hidden": inner,
         "shared_ffn_hidden": shared or (inner if architecture.shared_expert else None),
         "first_dense": first_dense or None,
-        "every": config.experts_every if config.experts_every > 1 else None,
+        "every": every if every > 1 else None,
         **dict.fromkeys(("biases", "limited"), "true" if architecture.limited_experts else None),
     }
     width = config.dense_hidden or config.ffn_hidden
-    mixed = first_dense or config.experts_every > 1
+    mixed = first_dense or every > 1
     return [*([f"ffn_hidden: {width}"] if mixed else []), f"experts: {_flow(sizes)}"]
+
+
+def _layers_of_experts(path: Path, config: _HuggingFaceConfig) -> tuple[int, int]:
+    """Returns how many layers come first without experts, and which ones after them have some.
+
+    Raises:
+        ConfigError: The first layer has experts, and some later one has none.
+    """
+    first = max(config.first_dense, len(config.dense_layers))
+    every, remainder = config.experts_every, -1
+    if config.experts_every_from_first > 1:
+        every, remainder = config.experts_every_from_first, 0
+    # Model files count from the last layer without experts.
+    first_dense = first + (remainder - first) % every - every + 1
+    if first_dense < 0:
+        raise ConfigError(
+            f"{path}: moe_layer_freq: experts in layer 0 and in every {every}th after it are not "
+            "modelled; set first_k_dense_replace to 1, which takes those of layer 0 away"
+        )
+    return first_dense, every
 
 
 def _flow(sizes: Mapping[str, int | str | None]) -> str:

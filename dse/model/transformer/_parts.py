@@ -45,7 +45,7 @@ class MixtureOfExperts:
         ffn_hidden: Inner width of an expert.
         shared_ffn_hidden: Inner width of the expert that every token visits; 0 without one.
         imbalance: Tokens of the busiest rank of a group over the mean; 1 if routing is even.
-        first_dense: Layers before the first one with experts.
+        first_dense: Layers at the beginning that have no experts.
         every: Of the layers from there on, every `every`-th one has experts.
         dense_ffn_hidden: Inner width of layers without experts; 0 if all have them.
         skew: Exponent of Zipf's law for the popularity of experts, which by chance makes some
@@ -73,7 +73,8 @@ class MixtureOfExperts:
 
     def at(self, layer: int) -> bool:
         """Returns whether a layer has experts; layers are counted from 0."""
-        return layer >= self.first_dense and (layer + 1) % self.every == 0
+        beyond = layer - self.first_dense
+        return beyond >= 0 and (beyond + 1) % self.every == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,30 @@ def test_latent_attention_and_layers_without_experts(tmp_path):
     assert replace(model, **named) == shipped
 
 
+@pytest.mark.parametrize("frequency", [1, 2, 3, 5])
+@pytest.mark.parametrize("dense", [1, 2, 3, 4, 7])
+def test_layers_with_experts_are_those_of_deepseek(tmp_path, dense, frequency):
+    config = DEEPSEEK | {"first_k_dense_replace": dense, "moe_layer_freq": frequency}
+    experts = read(tmp_path, config, sequence_length=4096).experts
+    wanted = [layer >= dense and layer % frequency == 0 for layer in range(61)]
+    assert [experts.at(layer) for layer in range(61)] == wanted
+
+
+@pytest.mark.parametrize("dense", [0, 1, 2, 3])
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_layers_with_experts_are_those_of_qwen(tmp_path, dense, step):
+    config = DEEPSEEK | {"first_k_dense_replace": 0, "decoder_sparse_step": step}
+    config |= {"mlp_only_layers": list(range(dense))}
+    experts = read(tmp_path, config, sequence_length=4096).experts
+    wanted = [layer >= dense and (layer + 1) % step == 0 for layer in range(61)]
+    assert [experts.at(layer) for layer in range(61)] == wanted
+
+
+def test_experts_in_the_first_layer_and_not_in_the_next_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="moe_layer_freq"):
+        read(tmp_path, DEEPSEEK | {"first_k_dense_replace": 0, "moe_layer_freq": 2})
+
+
 def test_gpt_oss_is_the_shipped_model(tmp_path):
     config = QWEN3 | {
         "model_type": "gpt_oss",
