@@ -8,7 +8,7 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.trace.replay import ReplayOptions, replay
-from tests.trace.replay.capturing import BATCH, capture_bags, capture_network
+from tests.trace.replay.capturing import BATCH, capture_bags, capture_network, capture_tables
 
 pytest.importorskip("torch")
 
@@ -86,6 +86,19 @@ def test_bags_scale_with_the_batch(tmp_path, factor):
     (rank,) = replay([tmp_path], replace(FEW, scale_batch=factor)).ranks
     assert rank.batch == (BATCH, BATCH * factor)
     assert rank.skipped == ()
+
+
+# FBGEMM warns of operators that its build lacks.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_bags_of_fused_tables_scale_with_the_batch(tmp_path, factor):
+    pytest.importorskip("fbgemm_gpu")
+    capture_tables(tmp_path)
+    (recorded,) = replay([tmp_path], FEW).ranks
+    (rank,) = replay([tmp_path], replace(FEW, scale_batch=factor)).ranks
+    assert rank.batch == (BATCH, BATCH * factor)
+    assert rank.coverage.replayed == recorded.coverage.replayed
+    assert [one.name for one in rank.skipped] == [one.name for one in recorded.skipped]
 
 
 def test_a_batch_that_no_tensor_has_is_refused(network):

@@ -9,6 +9,7 @@ from dse.trace.replay.plan._constraints import (
     constraints_of,
     doubtful_memories,
     lookup_memories,
+    offset_memories,
     outside_constraints,
 )
 from dse.trace.replay.plan._finder import OperatorFinder, mapped_device
@@ -34,6 +35,7 @@ __all__ = [
     "group_of",
     "lookup_memories",
     "mapped_device",
+    "offset_memories",
     "outside_constraints",
     "result_slots",
 ]

@@ -84,7 +84,7 @@ _POSITIVE = InputConstraint(ConstraintKind.POSITIVE)
 
 def constraints_of(call: PlannedCall, plan: ReplayPlan) -> list[_Found]:
     """Returns the constrained slots among the arguments of a call."""
-    rule = _tables if is_lookup(call.name) else _RULES.get(call.name)
+    rule = _tables if _in_tables(call) else _RULES.get(call.name)
     limits = _LIMITS.get(call.name, ())
     if rule is None and not limits:
         return []
@@ -114,11 +114,33 @@ def lookup_memories(plan: ReplayPlan) -> set[int]:
     sources = _sources(plan)
     found: set[int] = set()
     for call in plan.calls:
-        if is_lookup(call.name) or _RULES.get(call.name) is _offsets:
+        if _in_tables(call) or _RULES.get(call.name) is _offsets:
             given = _Arguments(call, plan).by_name
             for slot in slots_in([given.get(name) for name in _LOOKUPS]):
                 found |= _origins(plan.slots[slot].memory, sources)
     return found
+
+
+def offset_memories(plan: ReplayPlan) -> dict[int, bool]:
+    """Returns the memories of offsets of bags, and whether their last one is the end."""
+    sources = _sources(plan)
+    found: dict[int, bool] = {}
+    for call in plan.calls:
+        lookup = _in_tables(call)
+        if lookup or _RULES.get(call.name) is _offsets:
+            arguments = _Arguments(call, plan)
+            whole = lookup or _ends_last(arguments)
+            for slot in slots_in([arguments.by_name.get("offsets")]):
+                found |= dict.fromkeys(_origins(plan.slots[slot].memory, sources), whole)
+    return found
+
+
+def _in_tables(call: PlannedCall) -> bool:
+    """Returns whether a call is a lookup in tables that FBGEMM keeps in one block, or a part."""
+    names = () if call.callee is None else call.callee.names
+    return is_lookup(call.name) or (
+        call.name.startswith("fbgemm::split_embedding_") and {"indices", "offsets"} <= set(names)
+    )
 
 
 def doubtful_memories(plan: ReplayPlan) -> set[int]:
@@ -254,9 +276,13 @@ _LIMITS: dict[str, tuple[tuple[int, Callable[[_Arguments], int]], ...]] = {
 
 def _offsets(arguments: _Arguments) -> Iterable[_Found]:
     """Offsets of bags."""
-    whole = bool(arguments.values[7]) if len(arguments.values) > 7 else False
-    count = arguments.ref(1).elements
+    count, whole = arguments.ref(1).elements, _ends_last(arguments)
     return arguments.integers(2, InputConstraint(ConstraintKind.ASCENDING, count, whole))
+
+
+def _ends_last(arguments: _Arguments) -> bool:
+    """Whether the last offset of bags is the end of the last bag."""
+    return bool(arguments.values[7]) if len(arguments.values) > 7 else False
 
 
 def _each_index(arguments: _Arguments) -> Iterable[_Found]:

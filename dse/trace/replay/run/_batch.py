@@ -8,7 +8,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dse.errors import ConfigError
-from dse.trace.replay.plan import ConstraintKind, InputConstraint, TensorSlot, lookup_memories
+from dse.trace.replay.plan import (
+    ConstraintKind,
+    InputConstraint,
+    TensorSlot,
+    lookup_memories,
+    offset_memories,
+    result_slots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,6 +119,7 @@ class BatchScaler:
         self.before = self.after = 0
         self._fixed: set[int] = set()
         self._lookups: set[int] = set()
+        self._offsets: dict[int, bool] = {}
         if factor == 1:
             return
         found = find_batch(plan) if batch is None else batch
@@ -129,6 +137,7 @@ class BatchScaler:
                 f"{1 / found:.2g}"
             )
         self._lookups = lookup_memories(plan)
+        self._offsets = offset_memories(plan)
         for call in plan.calls:
             for place in _WEIGHTS.get(call.name, ()):
                 value = call.positional[place] if place < len(call.positional) else None
@@ -144,7 +153,7 @@ class BatchScaler:
         """Returns a tensor with its batch scaled.
 
         That is the outer dimension in memory if it has the size of the batch, and the number of
-        lookups in a flat list of them.
+        lookups, or of bags, in a flat list of them or of their offsets.
         """
         if not self.active or not ref.shape:
             return ref
@@ -153,6 +162,9 @@ class BatchScaler:
             return ref
         if len(ref.shape) == 1 and memory in self._lookups:
             return replace(ref, shape=(self._many(ref.shape[0]),))
+        if len(ref.shape) == 1 and memory in self._offsets:
+            end = int(self._offsets[memory])
+            return replace(ref, shape=(self._many(ref.shape[0] - end) + end,))
         outer = max(range(len(ref.shape)), key=lambda at: (ref.known_strides[at], -at))
         if ref.shape[outer] != self.before:
             return ref
@@ -204,7 +216,8 @@ class BatchScaler:
                 ]
                 found[1:] = parts[1:]
         if call.name == "aten::arange":
-            self._count_on(found)
+            memories = [self._plan.slots[slot].memory for slot in result_slots(call.results)]
+            self._count_on(found, int(any(self._offsets.get(memory) for memory in memories)))
         return tuple(found)
 
     def _many(self, count: int) -> int:
@@ -221,18 +234,22 @@ class BatchScaler:
             return [self._one(one) for one in value]
         return self.after if type(value) is int and value == self.before else value
 
-    def _count_on(self, values: list[Any]) -> None:
+    def _count_on(self, values: list[Any], more: int) -> None:
         """Lets `arange` give as many numbers as there are samples, if it did.
 
         `EmbeddingBag` makes the offsets of bags of equal length so.
+
+        Args:
+            values: Its arguments, which are changed.
+            more: Numbers beyond those of the samples: 1 for the end of the last one.
         """
         given = next((at for at, one in enumerate(values) if type(one) is not int), len(values))
         # One number is the end; two are start and end; the step is the third.
         end = min(given, 2) - 1
         start = values[0] if end > 0 else 0
         step = values[2] if given > 2 else 1
-        if given and step and len(range(start, values[end], step)) == self.before:
-            values[end] = start + self.after * step
+        if given and step and len(range(start, values[end], step)) == self.before + more:
+            values[end] = start + (self.after + more) * step
 
 
 def _refit(sizes: Any, before: int, now: int) -> Any:

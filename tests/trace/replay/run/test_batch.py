@@ -97,7 +97,10 @@ def test_sizes_among_arguments_go_along():
 )
 def test_as_many_numbers_as_samples_are_counted(before, after):
     scaler = BatchScaler(linear_plan(), 2)
-    assert scaler.arguments(SimpleNamespace(name="aten::arange", takes=()), before) == after
+    assert (
+        scaler.arguments(SimpleNamespace(name="aten::arange", takes=(), results=()), before)
+        == after
+    )
 
 
 def test_parts_are_scaled_along_the_batch_only():
