@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from dse._reading import is_folder
 from dse._suggest import hint
 from dse.config import IN_MEMORY, key_places, mapping_text, parse_plain, read_source
 from dse.errors import ConfigError
@@ -16,12 +18,17 @@ from dse.workload._workload import Workload
 
 if TYPE_CHECKING:
     from os import PathLike
+    from pathlib import Path
 
 #: Entry point group of workloads of other packages.
 ENTRY_POINTS = "dse.workloads"
 
 #: Kind of a model file that does not name one.
 _DEFAULT_KIND = "dlrm"
+
+#: Ends of the names of captured steps' files, and how many other files a message names.
+_CAPTURES = (".trace.json", ".trace.json.gz", ".et.json", ".et.json.gz")
+_MOST_NAMES = 5
 
 _BUILT_IN = {
     "dlrm": ("dse.workload.dlrm", "DlrmWorkload"),
@@ -107,7 +114,36 @@ def load_workload(
     if isinstance(source, Mapping):
         return workload_from_text(mapping_text(source), file=IN_MEMORY)
     path = find_model(str(source))
+    _refuse_others(path)
     return workload_from_text(read_source(path).text, file=str(path))
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuses captured steps, studies and other folders, with the commands that take them.
+
+    Raises:
+        ConfigError: The path is one of these.
+    """
+    folder = is_folder(path)
+    if folder and (path / "study.yaml").is_file():
+        raise ConfigError(
+            f"{path} is a study, not a model; `dse report {path}` shows its answers; give the "
+            "model that its space names"
+        )
+    names = [] if folder else [path.name]
+    if folder:
+        # One that cannot be listed is a folder all the same.
+        with suppress(OSError):
+            names = [item.name for item in path.iterdir()]
+    if any(name.endswith(_CAPTURES) for name in names):
+        raise ConfigError(
+            f"{path}: captured steps, not a model; `dse trace simulate {path}` predicts a step as "
+            f"it was, `dse trace whatif {path}` under changes"
+        )
+    if folder:
+        files = sorted(name for name in names if name.endswith((".yaml", ".yml")))[:_MOST_NAMES]
+        there = f"; it has {', '.join(files)}" if files else ""
+        raise ConfigError(f"{path} is a folder; give the file of a model{there}")
 
 
 def _built_in(kind: str, model: DlrmModel | TransformerModel) -> Workload:
