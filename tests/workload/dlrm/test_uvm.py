@@ -297,6 +297,39 @@ def test_more_host_bandwidth_is_never_slower(place, kernel, factor, optimizer):
     assert faster <= time_s(made, optimizer=optimizer) * (1 + 1e-12)
 
 
+@given(
+    st.sampled_from([UVM, CACHING]),
+    st.floats(5e9, 500e9),
+    st.floats(1, 5),
+    st.floats(2, 6).map(lambda power: round(10**power)),
+    st.sampled_from([1, 10, 100]),
+    st.sampled_from([8, 64, 256]),
+    st.floats(0.2e12, 10e12),
+    st.sampled_from([None, 1.05, 1.5]),
+    st.sampled_from([1, 4]),
+)
+def test_more_host_bandwidth_is_never_slower_whatever_binds_the_update(
+    kernel, bandwidth, factor, rows, pooling, dim, l2_bandwidth, zipf, devices
+):
+    table = make_table("a", rows=rows, dim=dim, pooling=pooling)
+    table = table if zipf is None else replace(table, indices=Zipf(zipf))
+    device = make_device(l2_bandwidth_bytes_per_s=l2_bandwidth)
+    made = plan(kernel, RW, (0, 1, 2, 3), 0.2 if kernel is CACHING else None)
+    slower, faster = (
+        slots(
+            PlanScorer(
+                problem(
+                    make_cluster(device=device, host_link=HostLinkSpec(one, 10e-6, devices)),
+                    (table,),
+                )
+            ),
+            made,
+        )
+        for one in (bandwidth, bandwidth * factor)
+    )
+    assert (faster <= slower * (1 + 1e-12)).all()
+
+
 @given(st.sampled_from(PLACES), st.floats(0.01, 1), st.floats(0.01, 1), st.booleans())
 def test_a_larger_cache_is_never_slower(place, one, other, zipf):
     table = replace(TABLE, indices=Zipf(1.05)) if zipf else TABLE

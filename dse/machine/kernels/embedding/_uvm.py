@@ -142,7 +142,8 @@ def host_rows_work(
     if cached_rows <= 0:
         forward_link = _crossing_lookups(host_link, shape, indices, traffic) * row_cost
         streamed_bytes = forward[0] * traffic.stream_memory_bytes
-        forward_bytes = waiting_bytes = _hidden(device, host_link, streamed_bytes, forward_link)
+        left = _left(device, host_link, streamed_bytes, 0.0, forward_link)
+        forward_bytes = waiting_bytes = left * streamed_bytes
         forward_cache_bytes = fetched_link = 0.0
         in_place_rows = traffic.unique_rows
     else:
@@ -169,15 +170,15 @@ def host_rows_work(
         update_bytes += 2.0 * traffic.unique_rows * traffic.row_bytes / traffic.efficiency
     written_cost = in_place_rows * row_cost + traffic.unique_rows * state_cost
     backward_link = kernels.written_back * written_cost
-    cache_bytes = traffic.gradient_hit_rate * traffic.gradient_bytes
+    cache_bytes = backward[0] * traffic.gradient_hit_rate * traffic.gradient_bytes
     update_bytes *= backward[0]
-    done_bytes = _hidden(device, host_link, update_bytes, backward_link)
+    left = _left(device, host_link, update_bytes, cache_bytes, backward_link)
     return HostRowsWork(
         EmbeddingWork(
             forward_memory_bytes=forward_bytes,
             forward_cache_bytes=forward[0] * forward_cache_bytes,
-            backward_memory_bytes=backward[0] * sort_bytes + done_bytes,
-            backward_cache_bytes=backward[0] * cache_bytes * (done_bytes / update_bytes),
+            backward_memory_bytes=backward[0] * sort_bytes + left * update_bytes,
+            backward_cache_bytes=left * cache_bytes,
             forward_spread=forward[1],
             backward_spread=backward[1],
         ),
@@ -185,7 +186,7 @@ def host_rows_work(
         backward_link_bytes=backward_link,
         fetched_link_bytes=fetched_link,
         forward_waiting_bytes=waiting_bytes,
-        backward_waiting_bytes=done_bytes,
+        backward_waiting_bytes=left * update_bytes,
     )
 
 
@@ -201,15 +202,24 @@ def _crossing_lookups(
     return shape.lookups * (1.0 - indices.hit_rate(shape.rows, shape.lookups, on_their_way))
 
 
-def _hidden(
-    device: DeviceSpec, host_link: HostLinkSpec, memory_bytes: float, link_bytes: float
+def _left(
+    device: DeviceSpec,
+    host_link: HostLinkSpec,
+    memory_bytes: float,
+    cache_bytes: float,
+    link_bytes: float,
 ) -> float:
-    """Bytes at device-memory speed that are left when the host link has done its part.
+    """Share of the device's own work that is left when the host link has done its part.
 
-    At least one, as the launch of the kernel is left.
+    The slower of memory and cache decides how long that work takes. At least a byte is left, as
+    the launch of the kernel is.
     """
+    own_s = max(
+        memory_bytes / device.memory_bandwidth_bytes_per_s,
+        cache_bytes / device.l2_bandwidth_bytes_per_s,
+    )
     link_s = link_bytes / host_link.bandwidth_bytes_per_s
-    return max(1.0, memory_bytes - link_s * device.memory_bandwidth_bytes_per_s)
+    return max(1.0 / memory_bytes, 1.0 - link_s / own_s)
 
 
 def request_bytes(size_bytes: float, efficiency: float) -> float:
