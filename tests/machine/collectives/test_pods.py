@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.machine import LinkSpec
-from dse.machine.collectives import CollectiveOp, collective_time_s
+from dse.machine.collectives import CollectiveOp, Group, collective_time_s
 from dse.machine.platforms import load_platform
 from tests.conftest import make_cluster
 
@@ -77,6 +77,21 @@ def test_the_same_ranks_are_never_slower_in_larger_pods(op, size, ranks, per_nod
         pods = [2**power for power in range(nodes.bit_length())]
         took = [seconds(replace(cluster, nodes_per_pod=pod), op, size) for pod in pods]
         assert took == pytest.approx(sorted(took, reverse=True), rel=1e-9)
+
+
+@given(
+    ops.filter(lambda op: op is not CollectiveOp.ALL_TO_ALL),
+    message_bytes,
+    st.sampled_from([2, 8, 32]),
+    st.sampled_from([2, 4, 8]),
+)
+def test_groups_with_ranks_apart_are_never_slower_in_larger_pods(op, size, members, stride):
+    cluster = make_cluster(256, 4)
+    took = []
+    for pod in (1, 2, 4, 8, 16, 32, 64):
+        pods = replace(cluster, nodes_per_pod=pod)
+        took.append(seconds(pods, op, size, Group.of(pods, members, stride)))
+    assert took == pytest.approx(sorted(took, reverse=True), rel=1e-9)
 
 
 @given(message_bytes, st.sampled_from([16, 64]))
