@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, RootModel
@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, RootModel
 from dse.config import (
     IN_MEMORY,
     DocumentKind,
+    builtin_folder,
     find_document,
     list_documents,
     load_document,
@@ -87,7 +88,18 @@ def load_model(
         return source
     if isinstance(source, Mapping):
         return parse_document(mapping_text(source), ModelFile, file=IN_MEMORY).to_model()
-    return load_document(find_model(str(source)), ModelFile).to_model()
+    path = find_model(str(source))
+    return _builtin(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
+
+
+# Built-in files do not change while a process runs.
+@lru_cache(maxsize=64)
+def _builtin(path: Path) -> DlrmModel | TransformerModel:
+    return _read(path)
+
+
+def _read(path: Path) -> DlrmModel | TransformerModel:
+    return load_document(path, ModelFile).to_model()
 
 
 def list_models() -> tuple[str, ...]:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from dse._reading import is_folder
 from dse._suggest import hint
-from dse.config import IN_MEMORY, key_places, mapping_text, parse_plain, read_source
+from dse.config import (
+    IN_MEMORY,
+    DocumentKind,
+    builtin_folder,
+    key_places,
+    mapping_text,
+    parse_plain,
+    read_source,
+)
 from dse.errors import ConfigError
 from dse.model import DlrmModel, TransformerModel, find_model
 from dse.workload._workload import Workload
@@ -115,6 +123,16 @@ def load_workload(
         return workload_from_text(mapping_text(source), file=IN_MEMORY)
     path = find_model(str(source))
     _refuse_others(path)
+    return _builtin(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
+
+
+# Built-in files do not change while a process runs.
+@lru_cache(maxsize=64)
+def _builtin(path: Path) -> Workload:
+    return _read(path)
+
+
+def _read(path: Path) -> Workload:
     return workload_from_text(read_source(path).text, file=str(path))
 
 
