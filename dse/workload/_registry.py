@@ -123,12 +123,12 @@ def load_workload(
         return workload_from_text(mapping_text(source), file=IN_MEMORY)
     path = find_model(str(source))
     _refuse_others(path)
-    return _builtin(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
+    return _read_once(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
 
 
 # Built-in files do not change while a process runs.
 @lru_cache(maxsize=64)
-def _builtin(path: Path) -> Workload:
+def _read_once(path: Path) -> Workload:
     return _read(path)
 
 

@@ -58,12 +58,14 @@ def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform)
         derived = block.to_derived()
         return derive_platform(derived, load_platform(derived.base), _A_MAPPING)
     path = find_document(DocumentKind.PLATFORM, str(source))
-    return _builtin(path) if path.parent == builtin_folder(DocumentKind.PLATFORM) else _read(path)
+    return (
+        _read_once(path) if path.parent == builtin_folder(DocumentKind.PLATFORM) else _read(path)
+    )
 
 
 # Built-in files do not change while a process runs.
 @lru_cache(maxsize=64)
-def _builtin(path: Path) -> Platform:
+def _read_once(path: Path) -> Platform:
     return _read(path)
 
 
