@@ -124,9 +124,11 @@ class PoolExecutor(Executor, Generic[W]):
             if ahead is not None and self._busy:
                 queue.add_ahead(ahead())
                 self._hand_out(queue)
+            # Where nothing that was left is wanted any more, no worker has anything to say.
+            expected = self._busy or not all(worker.started for worker in self._workers)
             # Storing a record may wait for a disk; meanwhile other workers finish.
             try:
-                for worker, message in self._wait(block=not records):
+                for worker, message in self._wait(block=expected and not records):
                     if worker in self._workers:
                         records.extend(self._handle(worker, message, queue))
             except WorkerError:

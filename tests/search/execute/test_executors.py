@@ -90,6 +90,7 @@ def test_what_is_not_wanted_any_more_is_not_evaluated(executor, context):
     # Two workers hold at most two each when the first answer comes.
     assert taken
     assert set(taken) <= {0, 1, 2, 3}
+    assert list(executor.run(asked, lambda _: False)) == []
     odd = executor.run(asked, lambda proposal: proposal.number % 2 == 1)
     assert sorted(record.number for record in odd) == [1, 3, 5, 7, 9]
 

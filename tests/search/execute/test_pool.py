@@ -91,6 +91,14 @@ def test_what_kills_three_workers_fails_after_all_others(chunks_held):
     assert pool.begun.count(2) == 3
 
 
+def test_a_round_ends_where_nothing_that_is_left_is_wanted():
+    pool = ScriptedPool()
+    assert len(list(pool.run(asked(2)))) == 2
+    # All workers are idle now: to wait for one would be to wait forever.
+    assert list(pool.run(asked(2), lambda _: False)) == []
+    assert pool.begun == [0, 1]
+
+
 def test_whether_a_proposal_is_wanted_is_asked_when_all_answers_so_far_are_taken():
     pool = ScriptedPool()
     taken, asked_with = [], []
