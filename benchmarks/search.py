@@ -67,8 +67,8 @@ _HEAD = """\
 `python benchmarks/search.py --write docs/performance.md` searches the shipped spaces and some
 drawn at random, and writes this section: wall time of the search with its files (`--jobs {jobs}`),
 and processor time of the process that coordinates it, without the start of Python. The truth is
-every distinct configuration, evaluated, where there are no more than {most:,}; that takes half an
-hour, most of it for the spaces of transformers, which `--most-truth 1000` leaves out."""
+every distinct configuration, evaluated, where there are no more than {most:,}; that takes twenty
+minutes, most of it for the spaces of transformers, which `--most-truth 1000` leaves out."""
 
 _NOTES = """\
 The last columns are for what Optuna's samplers find: the share of the true hypervolume, and the
