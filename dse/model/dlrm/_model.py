@@ -212,6 +212,10 @@ class DlrmModel:
     sequence: SequenceLayers | None = None
     traced: TracedDense | None = None
 
+    def __hash__(self) -> int:
+        # Many caches have a model in their keys; few models of one name are in use at a time.
+        return hash((self.name, len(self.tables)))
+
     @property
     def outputs(self) -> int:
         """Predictions a sample, each with a label."""

@@ -179,6 +179,7 @@ class ShardingOptions:
         self._hot: dict[tuple[int, int], int] = {}
         self._placements: dict[int, tuple[AllowedPlacement, ...]] = {}
         self._keys: dict[int, list[CutKey]] = {}
+        self._hot_rows: dict[int, tuple[int, ...]] = {}
         self._masks: dict[object, tuple[NDArray[np.bool_], bool]] = {}
         self._placed: dict[tuple[int, tuple[int, ...]], PlacedShards] = {}
         self._arrays: CutArrays | None = None
@@ -221,7 +222,11 @@ class ShardingOptions:
 
     def hot_rows_of(self, table: int) -> tuple[int, ...]:
         """Returns the numbers of hot rows that a table may have, fewest first."""
-        return max((placement.hot_rows for placement in self.placements_of(table)), key=len)
+        found = self._hot_rows.get(table)
+        if found is None:
+            offered = (placement.hot_rows for placement in self.placements_of(table))
+            found = self._hot_rows[table] = max(offered, key=len)
+        return found
 
     def placements_of(self, table: int) -> tuple[AllowedPlacement, ...]:
         """Returns the allowed placements of a table."""

@@ -225,13 +225,10 @@ class Neighbourhood:
         self, plan: Assignment, costs_s: NDArray[np.float64], load_s: NDArray[np.float64]
     ) -> list[int]:
         """Orders tables: large shards on busy ranks first, since moving these gains most."""
+        rows, ranks, starts = self._placed(plan)
+        cost_s = np.maximum.reduceat(costs_s[rows], starts)
+        heat = np.maximum.reduceat(load_s[ranks], starts)
         busiest = max(float(load_s.max()), 1e-300)
-        cost_s = np.empty(len(plan.cuts))
-        heat = np.empty(len(plan.cuts))
-        for table, (number, places) in enumerate(zip(plan.cuts, plan.places, strict=True)):
-            shards = self._options.placed_shards(number, places)
-            cost_s[table] = costs_s[shards.rows].max()
-            heat[table] = load_s[shards.ranks].max()
         largest = max(float(cost_s.max()), 1e-300)
         promise = heat / busiest + 0.5 * cost_s / largest
         return [int(table) for table in np.argsort(-promise, kind="stable")]
@@ -260,13 +257,22 @@ class Neighbourhood:
         return np.asarray(self._options.shard_costs[:, :-1] @ weights)
 
     def _load_s(self, plan: Assignment, costs_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        rows, ranks, _ = self._placed(plan)
+        count = self._request.world_size
+        return np.asarray(np.bincount(ranks, costs_s[rows], count), dtype=np.float64)
+
+    def _placed(
+        self, plan: Assignment
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns rows and ranks of all shards, and where those of each table begin."""
         reached = [
             self._options.placed_shards(number, places)
             for number, places in zip(plan.cuts, plan.places, strict=True)
         ]
+        counts = np.array([len(shards.rows) for shards in reached])
+        rows = np.concatenate([shards.rows for shards in reached])
         ranks = np.concatenate([shards.ranks for shards in reached])
-        costs = costs_s[np.concatenate([shards.rows for shards in reached])]
-        return np.asarray(np.bincount(ranks, costs, self._request.world_size), dtype=np.float64)
+        return rows, ranks, np.cumsum(counts) - counts
 
     def _without(
         self,
@@ -319,10 +325,17 @@ class _Spots:
 
     def ranks_by_node(self, cut: Cut) -> list[list[int]]:
         """Returns the ranks that the shards of a cut may go to, by node."""
+        return self._by_node if cut.anywhere else self._grouped(self.ranks(cut))
+
+    def _grouped(self, ranks: list[int]) -> list[list[int]]:
         by_node: dict[int, list[int]] = {}
-        for rank in self.ranks(cut):
+        for rank in ranks:
             by_node.setdefault(rank // self._devices_per_node, []).append(rank)
         return [by_node[node] for node in self._nodes if node in by_node]
+
+    @cached_property
+    def _by_node(self) -> list[list[int]]:
+        return self._grouped(self._ranks)
 
     @cached_property
     def _nodes(self) -> list[int]:
