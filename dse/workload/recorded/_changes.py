@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dse.config import parse_plain
 from dse.errors import ConfigError
-from dse.trace.whatif import optimization_options, parse_optimization, read_optimization
 from dse.workload._parameters import SAME_PLATFORM, named
 from dse.workload.recorded._parameters import (
     NO_OPTIMIZATION,
@@ -35,6 +34,8 @@ def machine_changes(
         device_name: Devices of the captured job; empty for CPUs.
         derived: Mappings of the platforms that are derived from others, by their names.
     """
+    from dse.trace.whatif import optimization_options
+
     steps: list[dict[str, object]] = []
     platform = str(parameters.get("platform", SAME_PLATFORM))
     chosen = {kind: named(parameters, kind) for kind in ("link", "network")}
@@ -76,6 +77,8 @@ def read_changes_of(
     Raises:
         ConfigError: An optimization does not exist, or its options are wrong.
     """
+    from dse.trace.whatif import parse_optimization, read_optimization
+
     steps: list[Change] = [read_optimization(options) for options in machine]
     for text in texts:
         steps += files[text] if is_step_file(text) else [parse_optimization(text)]
@@ -101,6 +104,8 @@ def changes_document(
     Raises:
         ConfigError: The text of a file is none of steps.
     """
+    from dse.trace.whatif import optimization_options
+
     steps: list[object] = [dict(options) for options in machine]
     for text in texts:
         if not is_step_file(text):
