@@ -260,6 +260,36 @@ def test_a_study_shows_its_trials_as_a_table_and_a_page(tmp_path: Path) -> None:
     assert study.report().read_text().startswith("<!doctype html>")
 
 
+def test_a_candidate_is_exported_as_the_plan_that_was_found(tmp_path: Path) -> None:
+    study = study_of(tmp_path).optimize(2)
+    best = study.best_trials[0]
+    file = tmp_path / "plan.json"
+    file.write_text(study.export(best.number))
+    chosen = {name: best.params[name] for name in ("world_size", "global_batch_size")}
+    again = dse.predict("dlrm_tiny", best.params["platform"], plan=file, **chosen)
+    assert again.iteration_time_s == pytest.approx(best.prediction.iteration_time_s)
+    with pytest.raises(ConfigError):
+        study.export(99)
+    with pytest.raises(ConfigError):
+        study.export(best.number, "megatron")
+
+
+def test_a_study_is_scored_again_under_other_prices(tmp_path: Path) -> None:
+    study = study_of(tmp_path).optimize(3)
+    revision = study.whatif("price=+100%")
+    assert revision.repriced == 3
+    before, after = (
+        {r.number: r.values for r in each.records} for each in (study.result, revision.after)
+    )
+    for number, (throughput, price) in before.items():
+        assert after[number] == pytest.approx((throughput, 2 * price))
+    assert "price=+100%" in repr(revision)
+    assert len(repr(revision)) < 500
+    assert "Price" in revision._repr_html_()
+    with pytest.raises(ConfigError):
+        study.whatif()
+
+
 def test_only_dataframes_need_the_packages_for_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

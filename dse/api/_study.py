@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         Decision,
         ObjectiveFunction,
         Progress,
+        Revision,
+        RevisionProgress,
         RunOptions,
         StudyComparison,
         StudyResult,
@@ -188,6 +190,47 @@ class Study:
         path = Path(out) if out is not None else self.folder / "report.html"
         write_report(self.result, path)
         return path
+
+    def export(self, number: int, kind: str = "json") -> str:
+        """Returns one candidate as text that can be deployed; what `dse export` prints.
+
+        Args:
+            number: The candidate.
+            kind: ``json`` for the plan, or for the configuration of models without one; ``yaml``
+                for the configuration; or the format of a training framework: ``torchrec`` for
+                plans, ``megatron``, ``torchtitan`` or ``fsdp`` for transformers.
+
+        Raises:
+            ConfigError: There is no such candidate, it has no plan, or there is no such format.
+        """
+        from dse.search import export_text
+
+        return export_text(self.result, number, kind)
+
+    def whatif(
+        self,
+        *overrides: str,
+        replan: int = 0,
+        jobs: int = 1,
+        progress: RevisionProgress | None = None,
+    ) -> Revision:
+        """Scores the study again under other prices, links or memories; plans are kept.
+
+        Args:
+            overrides: What `--set` takes, as ``PATH=VALUE``.
+            replan: Search new plans for this many of the best candidates.
+            jobs: Workers.
+            progress: Called after every candidate.
+
+        Raises:
+            ConfigError: A change is wrong, or changes nothing.
+
+        Example:
+            >>> study.whatif("offer.price=+20%").after.front  # doctest: +SKIP
+        """
+        from dse.search import revise_study
+
+        return revise_study(self.result, overrides, replan=replan, jobs=jobs, progress=progress)
 
 
 def create_study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dse.search._certificate import Certificate
+from dse.search._export import export_files, export_text
 from dse.search._header import StorageNote
 from dse.search._inputs import StudyInputs, read_inputs
 from dse.search._load import (
@@ -123,6 +124,8 @@ __all__ = [
     "compare_studies",
     "conclude",
     "decide",
+    "export_files",
+    "export_text",
     "front_moves",
     "front_outcomes",
     "group_reasons",

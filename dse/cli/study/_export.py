@@ -12,8 +12,7 @@ from dse.cli._options import ForceOption, StudyArgument, new_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse.search import Study, TrialRecord
-    from dse.workload import Configuration
+    from dse.search import StudyResult
 
 
 def export_command(
@@ -60,19 +59,15 @@ def export_command(
 ) -> None:
     """Write the plan, the whole configuration, or the changes of one candidate."""
     from dse._files import write_atomically
-    from dse.search import load_study
+    from dse.search import export_text, load_study
 
-    study = load_study(study_dir)
-    record = _record(study, candidate)
+    study = load_study(study_dir).result
     if out is not None and not out.suffix and kind not in ("json", "yaml"):
-        _write_folder(study, record, kind, out, module_path, force=force)
+        _write_folder(study, candidate, kind, out, module_path, force=force)
         return
     if module_path:
         raise ConfigError("--module-path: for a folder; give --out a name without an ending")
-    if study.result.trace is not None:
-        text = _changes(study, record, kind)
-    else:
-        text = _configuration(study, record, kind)
+    text = export_text(study, candidate, kind)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -82,76 +77,14 @@ def export_command(
 
 
 def _write_folder(
-    study: Study, record: TrialRecord, kind: str, out: Path, module_path: str, *, force: bool
+    study: StudyResult, candidate: int, kind: str, out: Path, module_path: str, *, force: bool
 ) -> None:
     from dse._files import write_atomically
-    from dse.search import stored_platform, stored_workload
+    from dse.search import export_files
 
     if out.is_dir() and any(out.iterdir()) and not force:
         raise ConfigError(f"--out {out}: not empty; choose another folder, or pass --force")
-    configuration = _planned(record)
-    texts = stored_workload(study.result).framework_files(
-        configuration,
-        kind,
-        stored_platform(study.result, configuration.platform),
-        module_path=module_path,
-        prediction=record.prediction,
-    )
+    texts = export_files(study, candidate, kind, module_path=module_path)
     for name, text in texts.items():
         write_atomically(out / name, text)
         typer.echo(str(out / name))
-
-
-def _record(study: Study, candidate: int) -> TrialRecord:
-    for record in study.result.records:
-        if record.number == candidate:
-            return record
-    front = ", ".join(str(record.number) for record in study.result.front[:10])
-    raise ConfigError(f"the study has no configuration {candidate}; on its front: {front}")
-
-
-def _configuration(study: Study, record: TrialRecord, kind: str) -> str:
-    import yaml
-
-    from dse.search import stored_platform, stored_workload
-
-    configuration, result = _planned(record), study.result
-    workload = stored_workload(result)
-    if kind == "json":
-        return workload.deployment(configuration, result.model_name)
-    if kind == "yaml":
-        document = workload.document(configuration, result.model_name)
-        return yaml.safe_dump(document, sort_keys=False)
-    platform = stored_platform(result, configuration.platform)
-    return workload.framework_text(configuration, kind, platform)
-
-
-def _planned(record: TrialRecord) -> Configuration:
-    if record.configuration is None:
-        raise ConfigError(
-            f"configuration {record.number} has no plan: it is {record.status.value} "
-            f"({record.reason})"
-        )
-    return record.configuration
-
-
-def _changes(study: Study, record: TrialRecord, kind: str) -> str:
-    import json
-
-    from dse.config import parse_plain
-    from dse.search import stored_steps
-
-    if kind not in ("json", "yaml"):
-        raise ConfigError(
-            f"--format {kind}: the study changes a captured trace and has no sharding plan; use "
-            "--format yaml for the changes"
-        )
-    if not record.evaluated:
-        raise ConfigError(
-            f"configuration {record.number} cannot be applied: it is {record.status.value} "
-            f"({record.reason})"
-        )
-    text = stored_steps(study.result, record)
-    if kind == "yaml":
-        return text
-    return json.dumps(parse_plain(text), indent=1) + "\n"

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING, Protocol
 
+from dse._html import fields_html
 from dse.errors import ConfigError
 from dse.machine import Quote
 from dse.search._input_files import platform_facts
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
+from dse.search.analyse._decision import conclude
+from dse.search.analyse._front_moves import best_moves
 from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._judge import judged
 from dse.search.evaluate._rent import quote_for
@@ -77,6 +80,25 @@ class Revision:
     simulated: int
     searched: tuple[tuple[int, bool], ...] = ()
     newly_allowed: int = 0
+
+    def __repr__(self) -> str:
+        return f"Revision({self.before!r}, {self._changes}: {conclude(self.after)})"
+
+    def _repr_html_(self) -> str:
+        """Shows what changed and the best before and after in a notebook."""
+        formats = {metric.name: metric for metric in workload_kind(self.after.kind).metrics}
+        fields = [
+            (
+                f"best {(form := formats[move.metric]).title_with_unit}",
+                f"{form.text(move.value_before)} → {form.text(move.value_after)}",
+            )
+            for move in best_moves(self.before, self.after)
+        ]
+        return fields_html(f"{self.before.name}, {self._changes}: {conclude(self.after)}", fields)
+
+    @property
+    def _changes(self) -> str:
+        return ", ".join(change.text for change in self.overrides)
 
 
 def revise_study(
