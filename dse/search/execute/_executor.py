@@ -16,7 +16,6 @@ from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
@@ -135,12 +134,7 @@ class Executor(ABC):
         return self
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends the workers; at once if an exception was raised."""
 
 
@@ -165,10 +159,5 @@ class SerialExecutor(Executor):
             if wanted is None or wanted(proposal):
                 yield self._evaluator.answer(proposal)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Nothing to free."""

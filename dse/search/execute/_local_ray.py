@@ -23,7 +23,6 @@ from dse.errors import ConfigError, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from multiprocessing.connection import Connection
-    from types import TracebackType
 
 #: Ray binds its ports, which run code for anyone who connects, to the loopback interface only
 #: where it takes a cluster of several machines to be impossible. It reads that when imported.
@@ -93,12 +92,7 @@ class LocalRay:
         atexit.register(self._held.close)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends it and removes its folder."""
         self._held.close()
         atexit.unregister(self._held.close)

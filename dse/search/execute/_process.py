@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess, SpawnProcess
-    from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
@@ -156,12 +155,7 @@ class ProcessExecutor(PoolExecutor[_ProcessWorker]):
             "serial, then --resume"
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends the workers; evaluations in flight are dropped."""
         # Idle ones end by themselves and close what they opened.
         idle = [worker for worker in self._workers if worker.started and not worker.chunks]

@@ -20,7 +20,6 @@ from dse.search.execute._worker import Started, evaluate_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
@@ -106,21 +105,16 @@ class RayExecutor(PoolExecutor[_RayWorker]):
             self._actor_class = actor_class.options(num_cpus=1, max_restarts=0)
             self._stored_context = self._ray.put(self._context)
             self._start_missing()
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
+        except BaseException:
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends the workers with all they hold, then Ray if it was started here."""
         self._end(self._workers)
         self._stored_context = None
-        self._cluster.__exit__(kind, error, trace)
+        self._cluster.__exit__()
 
     def _start(self) -> _RayWorker:
         actor = self._actor_class.remote(self._stored_context)

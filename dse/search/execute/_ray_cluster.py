@@ -17,7 +17,6 @@ from dse.search.execute._local_ray import LocalRay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 #: How long to try to reach the address of a cluster.
 _CONNECT_TIMEOUT_S = 10.0
@@ -91,12 +90,7 @@ class RayCluster:
             self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends a local Ray, or the connection to a cluster."""
         self._held.close()
 

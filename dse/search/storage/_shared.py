@@ -36,7 +36,6 @@ from dse.search.storage._storage import ClaimedBatch, StorageUpdate, StudyStorag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from optuna.trial import FrozenTrial
 
@@ -115,12 +114,7 @@ class SharedStorage(StudyStorage):
         self._heartbeat.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Ends the heartbeat and queues unfinished trials again."""
         self._stop.set()
         self._heartbeat.join()
