@@ -12,7 +12,7 @@ from dse.calibration.microbench import default_threads
 from dse.errors import ConfigError, OptionalDependencyError
 from dse.launch import in_place, start_ranks, torchrun_environment
 from dse.validation._types import TrainerOptions, TrainingResult
-from dse.validation.measurement._worker import Build, Collect, Drop, Train, training_worker
+from dse.validation.measurement._worker import Build, Collect, Drop, Train, TrainingWorker
 from dse.validation.trainer import find_trainer
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def with_ranks(
         WorkerError: A rank failed.
     """
     world_size = candidates[0].world_size
-    factory = partial(training_worker, trainer, tuple(candidates), options)
+    factory = partial(TrainingWorker, trainer, tuple(candidates), options)
     backend = BACKENDS[device]
     threads = threads or default_threads(available_cores(), world_size)
     environment = torchrun_environment()

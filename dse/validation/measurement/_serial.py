@@ -19,7 +19,7 @@ from dse.validation.measurement._ranks import (
     installed_trainer,
 )
 from dse.validation.measurement._samples import Costs
-from dse.validation.measurement._worker import BuildRank, Drop, Run, Span, alone_worker
+from dse.validation.measurement._worker import AloneWorker, BuildRank, Drop, Run, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ def measure_serially(
             f"{ranks} times for each of {len(checked)} candidates"
         )
     with start_ranks(
-        partial(alone_worker, program, checked, options),
+        partial(AloneWorker, program, checked, options),
         backend=BACKENDS[device],
         world_size=1,
         threads=threads,

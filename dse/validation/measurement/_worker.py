@@ -12,7 +12,6 @@ from dse.calibration.microbench import keep_freed_memory
 from dse.launch import RankContext
 
 if TYPE_CHECKING:
-    from dse.launch import Worker
     from dse.validation._protocol import (
         AloneTrainer,
         RunCandidate,
@@ -83,25 +82,8 @@ class Drop:
     number: int
 
 
-def training_worker(
-    trainer: Trainer[Any],
-    candidates: tuple[RunCandidate, ...],
-    options: TrainerOptions,
-    context: RankContext,
-) -> Worker:
-    """Creates the worker of a rank.
-
-    Args:
-        trainer: What trains the candidates.
-        candidates: Checked candidates, referred to by their index.
-        options: Seed, learning rates, batches.
-        context: This rank.
-    """
-    return TrainingWorker(trainer, candidates, options, context).execute
-
-
 class TrainingWorker:
-    """Holds what trains on a rank and executes commands.
+    """Worker of a rank: holds what trains on it and executes commands.
 
     Args:
         trainer: What trains the candidates.
@@ -124,7 +106,7 @@ class TrainingWorker:
         if context.device == "cpu":
             keep_freed_memory()
 
-    def execute(self, command: object) -> object:
+    def __call__(self, command: object) -> object:
         """Executes a command and returns the reply.
 
         Raises:
@@ -189,33 +171,18 @@ class BuildRank(Build):
     rank: int
 
 
-def alone_worker(
-    trainer: AloneTrainer[Any],
-    candidates: tuple[RunCandidate, ...],
-    options: TrainerOptions,
-    context: RankContext,
-) -> Worker:
-    """Creates the worker of the single process that runs all ranks in turn.
+class AloneWorker(TrainingWorker):
+    """Worker of the single process that runs all ranks in turn."""
 
-    Args:
-        trainer: What trains the candidates.
-        candidates: Checked candidates, referred to by their index.
-        options: Seed, learning rates, batches.
-        context: The single process.
-    """
-    return _AloneWorker(trainer, candidates, options, context).execute
-
-
-class _AloneWorker(TrainingWorker):
     #: Number of the latest candidate and what its ranks receive.
     _received: tuple[int, object] = (-1, None)
 
     _trainer: AloneTrainer[Any]
 
-    def execute(self, command: object) -> object:
+    def __call__(self, command: object) -> object:
         if isinstance(command, BuildRank):
-            super().execute(Drop(command.number))
-        return super().execute(command)
+            super().__call__(Drop(command.number))
+        return super().__call__(command)
 
     def _build(self, command: Build) -> TrainerRank:
         candidate = self._candidates[command.number]
