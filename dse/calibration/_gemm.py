@@ -140,7 +140,7 @@ def _fit(
         )
     else:
         sizes = np.column_stack([log_size(split.sizes[name]) for name in _SHAPE])
-        curve = fit_smooth_curve(log_size_names(_SHAPE), sizes, log_ratio).curve
+        curve = fit_smooth_curve(log_size_names(_SHAPE), sizes, log_ratio)
     return unchecked("gemm", (precision.value,), split.sizes, curve, origin)
 
 

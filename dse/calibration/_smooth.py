@@ -66,17 +66,17 @@ def fit_smooth(
     unseen = points.held_out if points.held_out.any() else _quarter(len(log_ratio))
     rule = "held-out points of the session" if points.held_out.any() else "a quarter of the points"
     seen = ~unseen
-    fit = fit_smooth_curve(log_size_names(names), features[seen], log_ratio[seen])
-    predicted = fit.curve.log_ratio(
+    curve = fit_smooth_curve(log_size_names(names), features[seen], log_ratio[seen])
+    predicted = curve.log_ratio(
         np.clip(features[unseen], features[seen].min(axis=0), features[seen].max(axis=0))
     )
     fixed_s = np.broadcast_to(points.fixed_s, points.time_s.shape)
     predicted_s = fixed_s[unseen] + np.exp(predicted) * points.reference_s[unseen]
     if not points.held_out.any():
         seen = np.ones(len(log_ratio), dtype=bool)
-        fit = fit_smooth_curve(log_size_names(names), features, log_ratio)
+        curve = fit_smooth_curve(log_size_names(names), features, log_ratio)
     sizes = {name: points.sizes[name][seen] for name in names}
-    found = unchecked(op, precisions, sizes, fit.curve, origin)
+    found = unchecked(op, precisions, sizes, curve, origin)
     return checked(found, predicted_s, points.time_s[unseen], rule)
 
 

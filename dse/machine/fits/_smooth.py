@@ -118,22 +118,9 @@ class SmoothCurve:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class SmoothFit:
-    """A smooth curve with what cross-validation says of it.
-
-    Attributes:
-        curve: Fitted on all points.
-        out_of_fold: Log ratios predicted for each point by a fit without it; shape `(points,)`.
-    """
-
-    curve: SmoothCurve
-    out_of_fold: NDArray[np.float64]
-
-
 def fit_smooth_curve(
     feature_names: Sequence[str], features: NDArray[np.float64], log_ratio: NDArray[np.float64]
-) -> SmoothFit:
+) -> SmoothCurve:
     """Fits radial basis functions; kernel, smoothing and scales by cross-validation.
 
     Repeated points become one with their mean value. A spline is only tried where the points of
@@ -147,7 +134,7 @@ def fit_smooth_curve(
     Raises:
         CalibrationError: Too few points, or too many.
     """
-    nodes, values, node_of_point = _merged(features, log_ratio)
+    nodes, values = _merged(features, log_ratio)
     _check_count(len(values), len(log_ratio), feature_names)
     spans = np.ptp(nodes, axis=0)
     scale = np.where(spans > 0, spans, 1.0)
@@ -167,7 +154,7 @@ def fit_smooth_curve(
                 choice = search.better(choice, replace(choice, scale=other))
         for smoothing in _SMOOTHING:
             choice = search.better(choice, replace(choice, smoothing=smoothing))
-    curve = SmoothCurve(
+    return SmoothCurve(
         tuple(feature_names),
         choice.kernel,
         choice.smoothing,
@@ -175,7 +162,6 @@ def fit_smooth_curve(
         tuple(tuple(float(value) for value in row) for row in nodes),
         tuple(float(value) for value in values),
     )
-    return SmoothFit(curve, search.out_of_fold(choice)[node_of_point])
 
 
 def _spans_space(nodes: NDArray[np.float64], least: float) -> bool:
@@ -190,13 +176,13 @@ def _spans_space(nodes: NDArray[np.float64], least: float) -> bool:
 
 def _merged(
     features: NDArray[np.float64], log_ratio: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Returns different points by first appearance, their mean values, and each point's index."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns different points by first appearance, and their mean values."""
     _, first, group = np.unique(features, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     node_of_point = np.argsort(order)[group.ravel()]
     means = np.bincount(node_of_point, log_ratio) / np.bincount(node_of_point)
-    return features[first[order]], means, node_of_point
+    return features[first[order]], means
 
 
 def _check_count(different: int, given: int, feature_names: Sequence[str]) -> None:
@@ -243,7 +229,7 @@ class _Search:
         """Returns the other choice when it is better by more than chance, else the known one."""
         return other if self._error(other) < _LEAST_GAIN * self._error(known) else known
 
-    def out_of_fold(self, choice: _Choice) -> NDArray[np.float64]:
+    def _out_of_fold(self, choice: _Choice) -> NDArray[np.float64]:
         """Returns the log ratio of each point, predicted without its part of the points."""
         nodes = self._features / choice.scale
         predicted = np.empty(len(self._log_ratio))
@@ -258,7 +244,7 @@ class _Search:
     def _error(self, choice: _Choice) -> float:
         key = (choice.kernel, choice.smoothing, *choice.scale)
         if key not in self._known:
-            self._known[key] = float(np.mean(np.abs(self.out_of_fold(choice) - self._log_ratio)))
+            self._known[key] = float(np.mean(np.abs(self._out_of_fold(choice) - self._log_ratio)))
         return self._known[key]
 
 

@@ -14,8 +14,8 @@ def learned_over_bytes(op="elementwise"):
     sizes = np.geomspace(1e3, 1e9, 25)
     log_ratio = np.interp(np.log(sizes), np.log([1e3, 1e9]), [np.log(2.0), 0.0])
     features = log_size(sizes)[:, None]
-    fit = fit_smooth_curve(log_size_names(("traffic_bytes",)), features, log_ratio)
-    return calibration(op, {"traffic_bytes": (1e3, 1e9)}, curve=fit.curve)
+    curve = fit_smooth_curve(log_size_names(("traffic_bytes",)), features, log_ratio)
+    return calibration(op, {"traffic_bytes": (1e3, 1e9)}, curve=curve)
 
 
 def test_the_table_follows_the_curve():

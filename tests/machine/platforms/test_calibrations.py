@@ -45,9 +45,7 @@ CHECKED = HeldOut(10, 0.02, 0.03, 0.05, "fresh")
 
 def calibrations() -> CalibrationFile:
     points = np.linspace(0, 20, 40)[:, None]
-    curve = fit_smooth_curve(
-        log_size_names(("traffic_bytes",)), points, np.full(40, np.log(3))
-    ).curve
+    curve = fit_smooth_curve(log_size_names(("traffic_bytes",)), points, np.full(40, np.log(3)))
     return CalibrationFile(
         kernels=(
             KernelCalibration(
@@ -259,7 +257,7 @@ def test_nodes_that_rounding_makes_the_same_become_one(tmp_path):
     given = calibrations()
     points = np.append(np.linspace(10, 20, 40), 15 + 1e-7 * np.arange(5))[:, None]
     values = np.append(np.zeros(40), np.arange(5) / 10)
-    curve = fit_smooth_curve(log_size_names(("traffic_bytes",)), points, values).curve
+    curve = fit_smooth_curve(log_size_names(("traffic_bytes",)), points, values)
     (kernel,) = given.kernels
     write_calibrations(
         tmp_path / "mine.json", replace(given, kernels=(replace(kernel, curve=curve),))
