@@ -52,17 +52,13 @@ class Progress:
         stage: ``host``, ``kernels`` or ``collectives``.
         done: Points that are measured or skipped, those of earlier sessions included.
         planned: Points of the plan.
-        skipped: Points that could not be measured.
         elapsed_s: Time since this session began, in seconds.
-        budget_s: Its budget, in seconds.
     """
 
     stage: str
     done: int
     planned: int
-    skipped: int
     elapsed_s: float
-    budget_s: float
 
 
 def run_session(
@@ -133,7 +129,6 @@ class _Session:
         self._budget_s = budget_s
         before = log.read()
         self._done, self._planned = before.done, before.planned
-        self._skipped = len(before.skipped)
         finished: set[KernelPoint | CollectivePoint | None] = {
             *(record.point for record in before.kernels),
             *(record.point for record in before.collectives),
@@ -162,7 +157,6 @@ class _Session:
             self._log.add(self._measurer.host())
         except _POINT_ERRORS as error:
             self._log.add(SkippedPoint(None, _reason(error)))
-            self._skipped += 1
         self._report("host")
 
     def _measure_kernels(self, until_s: float) -> None:
@@ -183,7 +177,6 @@ class _Session:
             sample = measure(point)
         except _POINT_ERRORS as error:
             self._log.add(SkippedPoint(point, _reason(error)))
-            self._skipped += 1
         else:
             self._log.add(measured(point, sample))
         self._report(stage)
@@ -192,11 +185,7 @@ class _Session:
         self._done += 1
         if self._on_progress is not None:
             elapsed_s = self._clock() - self._start_s
-            self._on_progress(
-                Progress(
-                    stage, self._done, self._planned, self._skipped, elapsed_s, self._budget_s
-                )
-            )
+            self._on_progress(Progress(stage, self._done, self._planned, elapsed_s))
 
 
 def _reason(error: Exception) -> str:

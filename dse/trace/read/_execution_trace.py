@@ -12,7 +12,6 @@ from dse.trace.read._files import NOT_EXECUTION_TRACES, documents
 from dse.trace.read._json import decode
 from dse.trace.read._node_columns import NodeColumns
 from dse.trace.read._nodes import EtDocument
-from dse.trace.read._rank_trace import OperatorInputs, ProcessGroup
 from dse.trace.read._ranks import assign_ranks, rank_from_name
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from dse.trace.read._collectives import CollectiveInfo
     from dse.trace.read._nodes import NodeArguments
-    from dse.trace.read._rank_trace import Ints, Longs
+    from dse.trace.read._rank_trace import Ints, Longs, ProcessGroup
 
 #: Tested with 1.0.1, 1.0.2, 1.1.0-chakra… and 1.1.1-chakra….
 _SCHEMAS = ("1.0.", "1.1.")
@@ -35,8 +34,6 @@ class TensorReferences:
         is_output: Whether the tensor is an output of the node.
         tensor: Id of the tensor.
         storage: Id of its storage.
-        offset: Offset in the storage, in elements.
-        elements: Number of elements.
         value_bytes: Bytes of one element.
         device: Index into `ExecutionTrace.devices`.
     """
@@ -45,8 +42,6 @@ class TensorReferences:
     is_output: np.ndarray
     tensor: Longs
     storage: Longs
-    offset: Longs
-    elements: Longs
     value_bytes: Longs
     device: Ints
 
@@ -74,15 +69,11 @@ class ExecutionTrace:
         sequence: Number that forward and backward nodes share.
         scope: PyTorch's scope of the record: 0 function, 1 backward function, 7 user scope.
         thread: Number of the thread, from 1.
-        forward_thread: Number of the forward node's thread; 0 if none.
         op_schema: Index into `op_schemas`.
-        inputs: Index into `input_table`.
-        outputs: Index into `input_table`.
         collective: Index into `collectives`.
         tensors: Input and output tensors, in order of the nodes.
         names: Names.
         op_schemas: Signatures of operators.
-        input_table: Distinct shapes and types.
         collectives: Distinct collectives.
         process_groups: Process groups that the file describes.
         devices: Names of devices.
@@ -102,15 +93,11 @@ class ExecutionTrace:
     sequence: Longs
     scope: Longs
     thread: Longs
-    forward_thread: Longs
     op_schema: Ints
-    inputs: Ints
-    outputs: Ints
     collective: Ints
     tensors: TensorReferences
     names: tuple[str, ...]
     op_schemas: tuple[str, ...]
-    input_table: tuple[OperatorInputs, ...]
     collectives: tuple[CollectiveInfo, ...]
     process_groups: tuple[ProcessGroup, ...]
     devices: tuple[str, ...]
@@ -199,7 +186,6 @@ def _trace(
         tensors=_tensors(columns, place),
         names=tuple(columns.names),
         op_schemas=tuple(columns.op_schemas),
-        input_table=tuple(OperatorInputs(*texts) for texts in columns.input_table),
         collectives=tuple(columns.collectives),
         process_groups=tuple(columns.groups),
         devices=tuple(columns.devices),
@@ -216,7 +202,7 @@ def _place_of(ids: Longs, wanted: Longs) -> Longs:
 
 
 def _tensors(columns: NodeColumns, place: Longs) -> TensorReferences:
-    table = np.array(columns.tensors, dtype=np.int64).reshape(-1, 8)
+    table = np.array(columns.tensors, dtype=np.int64).reshape(-1, 6)
     table[:, 0] = place[table[:, 0]]
     table = table[np.argsort(table[:, 0], kind="stable")]
     return TensorReferences(
@@ -224,8 +210,6 @@ def _tensors(columns: NodeColumns, place: Longs) -> TensorReferences:
         is_output=table[:, 1].astype(np.bool_),
         tensor=table[:, 2].copy(),
         storage=table[:, 3].copy(),
-        offset=table[:, 4].copy(),
-        elements=table[:, 5].copy(),
-        value_bytes=table[:, 6].copy(),
-        device=table[:, 7].astype(np.int32),
+        value_bytes=table[:, 4].copy(),
+        device=table[:, 5].astype(np.int32),
     )

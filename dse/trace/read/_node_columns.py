@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dse._reading import MAX_RANKS
 from dse.errors import ConfigError
@@ -14,12 +14,9 @@ from dse.trace.read._collectives import (
     whole_numbers,
 )
 from dse.trace.read._columns import Interner
-from dse.trace.read._json import compact, plain
+from dse.trace.read._json import plain
 from dse.trace.read._nodes import Node, NodeArguments, Values, node_arguments
 from dse.trace.read._rank_trace import ProcessGroup
-
-if TYPE_CHECKING:
-    from msgspec import Raw
 
 #: Attributes that become columns, and the columns' names.
 _ATTRIBUTES = {
@@ -28,7 +25,6 @@ _ATTRIBUTES = {
     "seq_id": "sequence",
     "scope": "scope",
     "tid": "thread",
-    "fw_tid": "forward_thread",
 }
 _COMMUNICATION = "record_param_comms"
 _GROUPS = "process_group:init"
@@ -48,12 +44,11 @@ class NodeColumns:
         self.parent: list[int] = []
         self.longs: dict[str, list[int]] = {name: [] for name in _ATTRIBUTES.values()}
         self.ints: dict[str, list[int]] = {
-            name: [] for name in ("name", "op_schema", "inputs", "outputs", "collective")
+            name: [] for name in ("name", "op_schema", "collective")
         }
         self.tensors: list[tuple[int, ...]] = []
         self.names = Interner()
         self.op_schemas = Interner()
-        self.input_table = Interner()
         self.collectives = Interner()
         self.devices = Interner()
         self.groups: dict[ProcessGroup, None] = {}
@@ -75,8 +70,9 @@ class NodeColumns:
         schema = attributes.get("op_schema", node.op_schema)
         self.ints["name"].append(self.names[node.name])
         self.ints["op_schema"].append(self.op_schemas[str(schema)])
-        inputs = self._side(index, node.inputs, node.input_shapes, node.input_types, "inputs")
-        self._side(index, node.outputs, node.output_shapes, node.output_types, "outputs")
+        inputs, outputs = _values(node.inputs), _values(node.outputs)
+        self._take_tensors(index, inputs, is_output=False)
+        self._take_tensors(index, outputs, is_output=True)
         if self._keeps_arguments:
             self.arguments.append(node_arguments(node))
         collective = _collective(node.name, attributes, inputs)
@@ -84,28 +80,19 @@ class NodeColumns:
         if _GROUPS in node.name:
             self._take_groups(inputs)
 
-    def _side(
-        self, index: int, given: Values | list[Any], shapes: Raw, types: Raw, name: str
-    ) -> list[Any]:
-        values = given
-        if isinstance(given, Values):
-            values, shapes, types = given.values, given.shapes, given.types
-        key = compact(bytes(shapes)), compact(bytes(types))
-        self.ints[name].append(self.input_table[key])
-        assert isinstance(values, list)
-        self._take_tensors(index, values, name == "outputs", 0)
-        return values
-
-    def _take_tensors(self, index: int, values: list[Any], is_output: bool, depth: int) -> None:
+    def _take_tensors(
+        self, index: int, values: list[Any], *, is_output: bool, depth: int = 0
+    ) -> None:
         for value in values:
             if not isinstance(value, list):
                 continue
             if _is_tensor(value):
-                numbers = map(_whole, value[:_TENSOR_NUMBERS])
+                tensor, storage, _, _, value_bytes = map(_whole, value[:_TENSOR_NUMBERS])
                 device = self.devices[value[_TENSOR_NUMBERS]]
-                self.tensors.append((index, int(is_output), *numbers, device))
+                numbers = (tensor, storage, value_bytes, device)
+                self.tensors.append((index, is_output, *numbers))
             elif depth < _MAX_DEPTH:
-                self._take_tensors(index, value, is_output, depth + 1)
+                self._take_tensors(index, value, is_output=is_output, depth=depth + 1)
 
     def _take_groups(self, values: list[Any]) -> None:
         try:
@@ -133,6 +120,10 @@ def _rank(value: Any) -> int:
     if not 0 <= number <= MAX_RANKS:
         raise ValueError(f"{number} is not a rank")
     return number
+
+
+def _values(given: Values | list[Any]) -> list[Any]:
+    return given.values if isinstance(given, Values) else given
 
 
 def _parent(node: Node) -> int:

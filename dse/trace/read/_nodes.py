@@ -51,7 +51,6 @@ class Node(Struct):
     seq_id: int = -1
     scope: int = 0
     tid: int = -1
-    fw_tid: int = 0
     op_schema: str = ""
     attrs: list[Attribute] = field(default_factory=list)
 

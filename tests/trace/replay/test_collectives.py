@@ -226,7 +226,7 @@ def test_times_of_a_part_are_compared_with_that_part_only(tmp_path):
 
 def mocked(operation, tensors, numbers=()):
     return CollectiveBinder(torch, None, UNSCALED).bind(
-        CollectiveCall(operation, (None,) * tensors, numbers, (), 2)
+        CollectiveCall(operation, (None,) * tensors, numbers, ())
     )
 
 
@@ -246,7 +246,7 @@ def test_mocks_fill_what_would_be_received():
 
 
 def test_a_group_that_is_not_there_is_an_error():
-    call_ = CollectiveCall("allreduce_", (None,), (), (4, 5), 2)
+    call_ = CollectiveCall("allreduce_", (None,), (), (4, 5))
     with pytest.raises(ConfigError, match=r"ranks \[4, 5\]"):
         CollectiveBinder(torch, {}, UNSCALED).bind(call_)
 
@@ -255,9 +255,9 @@ def test_splits_scale_with_the_batch_or_not_at_all():
     seen = []
     group = SimpleNamespace(alltoall_base=lambda *given: seen.append(given))
     scaler = SimpleNamespace(active=True, before=4, after=2)
-    call_ = CollectiveCall("alltoall_base_", (None, None), ([2, 4], [6, 2]), (), 2)
+    call_ = CollectiveCall("alltoall_base_", (None, None), ([2, 4], [6, 2]), ())
     CollectiveBinder(torch, {(): group}, scaler).bind(call_)("out", "in")
     assert seen == [("out", "in", [1, 2], [3, 1])]
-    odd = CollectiveCall("alltoall_base_", (None, None), ([3, 4], [6, 2]), (), 2)
+    odd = CollectiveCall("alltoall_base_", (None, None), ([3, 4], [6, 2]), ())
     with pytest.raises(ConfigError, match="cannot be scaled"):
         CollectiveBinder(torch, {(): group}, scaler).bind(odd)

@@ -55,14 +55,12 @@ class CollectiveCall:
         tensors: Arguments with tensors, in the order of `ProcessGroup`'s methods.
         numbers: The others, in the order of the signature.
         ranks: Global ranks of the group; empty if not recorded.
-        group_size: Number of ranks; 0 if not recorded.
     """
 
     operation: str
     tensors: tuple[Recorded, ...]
     numbers: tuple[Recorded, ...]
     ranks: tuple[int, ...]
-    group_size: int
 
 
 def collective_call(
@@ -85,8 +83,7 @@ def collective_call(
     values = tuple(given.get(name, 0) for name in numbers)
     if any(isinstance(value, Opaque) for value in values):
         return "its numbers are not in the trace"
-    ranks, size = group_of(et, node)
-    return CollectiveCall(operation, tensors, values, ranks, size)
+    return CollectiveCall(operation, tensors, values, group_of(et, node)[0])
 
 
 def _has_opaque(value: Recorded) -> bool:

@@ -101,10 +101,6 @@ class PlanLayout:
         """Returns the values per sample of a rank in one group."""
         return sum(shard.width for shard in self.of(rank, group))
 
-    def node_of(self, rank: int) -> int:
-        """Returns the node of a rank."""
-        return rank // self.local_size
-
     @cached_property
     def by_local_rank(self) -> tuple[int, ...]:
         """Ranks ordered by local rank, then by node.
