@@ -241,19 +241,16 @@ class Job(ABC):
         """
         return None
 
-    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> Job:
+    def planned(self, effort: PlanEffort) -> Job:
         """Returns the job with everything decided that the parameters leave open.
 
         Args:
             effort: How much to search.
-            incumbent: A plan that is known already; the search also starts from it, so it finds
-                none that is slower.
 
         Raises:
             ConfigError: The parameters ask for something that this job does not allow.
-            PlanError: The incumbent is for another model or another number of ranks.
         """
-        del effort, incumbent
+        del effort
         return self
 
     def with_plans_of(self, others: Sequence[Job], most_s: float) -> tuple[Job, ...]:

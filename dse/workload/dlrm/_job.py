@@ -183,7 +183,7 @@ class DlrmJob(Job):
         demanded = tuple(replace(rule, origin="") for rule in self.constraints)
         return self.problem, self._program, types, demanded, self._placements
 
-    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> DlrmJob:
+    def planned(self, effort: PlanEffort) -> DlrmJob:
         """Returns the job with the fastest plan found that fits; see :meth:`Job.planned`.
 
         If none fits, the plan is the one that misses by least. Nothing is searched where the
@@ -198,13 +198,11 @@ class DlrmJob(Job):
             return self._with(*joint_plan(self.scorer, request, dict(self._placements)))
         from dse.workload.dlrm.solver import solve
 
-        known = None if incumbent is None else self.with_plan(incumbent).plan
         found = solve(
             self.scorer,
             effort,
             allowed_types=self.allowed_types,
             constraints=self.constraints,
-            incumbent=known,
         )
         return self._with(found.plan, found.planner)
 

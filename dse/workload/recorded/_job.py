@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.machine.platforms import Platform
-    from dse.sharding import ShardingPlan
     from dse.trace.whatif import CapturedStep, Change, WhatIf
     from dse.workload._job import PlanEffort
     from dse.workload._prediction import MemoryAccount
@@ -124,9 +123,9 @@ class RecordedJob(Job):
         """
         _ = self.answer
 
-    def planned(self, effort: PlanEffort, incumbent: ShardingPlan | None = None) -> RecordedJob:
+    def planned(self, effort: PlanEffort) -> RecordedJob:
         """Returns the changed step on the machine that the changes leave it on."""
-        del effort, incumbent
+        del effort
         machine = self.answer.machine
         changed = RecordedJob(
             self._captured, self._changes, self._samples, machine.platform, machine.world_size

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 import dse
-from dse.errors import ConfigError, InfeasibleError, PlanError
+from dse.errors import ConfigError, InfeasibleError
 from dse.machine import Precision
 from dse.sharding import (
     PLANNERS,
@@ -185,13 +185,3 @@ def test_a_job_is_planned_as_it_is_sharded(world, per_node):
     sharded = job.solve(seed=2)
     planned = job.planned(PlanEffort(seed=2))
     assert (planned.plan, planned.planner) == (sharded.plan, sharded.planner)
-    # A study hands on what it has.
-    quick = job.planned(PlanEffort(seed=2, quick=True))
-    assert job.planned(PlanEffort(seed=2), quick.plan).plan == sharded.plan
-
-
-def test_a_job_does_not_start_from_a_plan_of_another_one():
-    job = DlrmJob(make_scorer().problem)
-    other = DlrmJob(make_scorer(cluster=make_cluster(2, 2)).problem)
-    with pytest.raises(PlanError):
-        job.planned(PlanEffort(), other.planned(PlanEffort(quick=True)).plan)
