@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from dse.graph import TaskKind
+
 if TYPE_CHECKING:
     from dse.graph import ExecutionGraph
     from dse.trace.read._rank_trace import Bytes, Ints, Longs
@@ -36,6 +38,18 @@ class TaskRole(IntEnum):
     FILL = 9
     COLLECTIVE = 10
 
+    @property
+    def kind(self) -> TaskKind:
+        """What its stream is occupied with."""
+        return _KINDS.get(self, TaskKind.HOST)
+
+
+_KINDS = {
+    TaskRole.KERNEL: TaskKind.COMPUTE,
+    TaskRole.FILL: TaskKind.COMPUTE,
+    TaskRole.COPY: TaskKind.COPY,
+    TaskRole.COLLECTIVE: TaskKind.COLLECTIVE,
+}
 
 #: Roles that keep a device busy with computation or copies.
 COMPUTING = (TaskRole.KERNEL, TaskRole.COPY, TaskRole.FILL)

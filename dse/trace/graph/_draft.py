@@ -5,20 +5,13 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from dse.graph import GraphBuilder, TaskKind
-from dse.trace._step_graph import TaskRole
+from dse.graph import GraphBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dse.graph import ExecutionGraph
-
-_KINDS = {
-    TaskRole.KERNEL: TaskKind.COMPUTE,
-    TaskRole.FILL: TaskKind.COMPUTE,
-    TaskRole.COPY: TaskKind.COPY,
-    TaskRole.COLLECTIVE: TaskKind.COLLECTIVE,
-}
+    from dse.trace._step_graph import TaskRole
 
 
 class Draft:
@@ -97,9 +90,10 @@ class Draft:
         for rank, name in self._streams:
             builder.add_stream(rank, name)
         for task, name in enumerate(self._names):
-            kind = _KINDS.get(self.role[task], TaskKind.HOST)
             seconds = self.duration[task] / 1e9
-            builder.add_task(name, kind, self._stream[task], seconds, self.after[task])
+            builder.add_task(
+                name, self.role[task].kind, self._stream[task], seconds, self.after[task]
+            )
         for members in self.collectives:
             builder.add_collective(members)
         return builder.build()

@@ -13,6 +13,7 @@ from dse.trace._step_graph import TaskRole, TraceGraph
 from dse.trace.graph._draft import Draft
 from dse.trace.graph._rank_graph import add_rank
 from dse.trace.graph._step import traced_step
+from dse.trace.read._ranks import missing_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 #: Operations that a rank may finish before another one begins: gloo buffers sent data.
 _ONE_SIDED = frozenset({"broadcast", "reduce", "gather", "scatter", "send_recv"})
-
-#: Most missing ranks listed in a note.
-_MOST_NAMED = 10
 
 
 def trace_graph(
@@ -65,7 +63,8 @@ def trace_graph(
     steps = _aligned(traces, [traced_step(trace, step) for trace in traces])
     draft = Draft()
     tasks = {}
-    notes = _missing_ranks(traces)
+    missing = missing_ranks(traces)
+    notes = [f"{missing}; the others are simulated"] if missing else []
     for trace, linked, part in zip(traces, links, steps, strict=True):
         made = add_rank(draft, trace, linked, part)
         notes += [f"rank {part.rank}: {note}" for note in trace.left_out]
@@ -119,17 +118,6 @@ def _waiting_members(draft: Draft, members: list[int]) -> list[int]:
     """Returns the members of a collective that ended after its last one had started."""
     ready = max((draft.start[task] for task in members), default=0)
     return [task for task in members if draft.start[task] + draft.duration[task] >= ready]
-
-
-def _missing_ranks(traces: Sequence[RankTrace]) -> list[str]:
-    world = max(trace.world_size for trace in traces)
-    missing = sorted(set(range(world)) - {trace.rank for trace in traces})
-    if not missing:
-        return []
-    named = ", ".join(map(str, missing[:_MOST_NAMED])) + (
-        ", …" if len(missing) > _MOST_NAMED else ""
-    )
-    return [f"{len(missing)} of {world} ranks have no trace: {named}; the others are simulated"]
 
 
 def _aligned(traces: Sequence[RankTrace], steps: Sequence[TracedStep]) -> tuple[TracedStep, ...]:

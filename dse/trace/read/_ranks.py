@@ -60,13 +60,16 @@ def check_ranks(read: Sequence[tuple[RankTrace, int | None]]) -> tuple[RankTrace
     numbered.sort(key=lambda trace: trace.rank)
     for trace in numbered[1:]:
         _check_pair(numbered[0], trace)
-    world = max((trace.world_size for trace in numbered), default=0)
-    present = {trace.rank for trace in numbered}
-    missing = sorted(set(range(world)) - present)
-    if not missing:
+    if not (note := missing_ranks(numbered)):
         return tuple(numbered)
-    note = f"{len(missing)} of {world} ranks have no trace: {_listed(missing)}"
     return tuple(replace(trace, notes=(*trace.notes, note)) for trace in numbered)
+
+
+def missing_ranks(traces: Sequence[RankTrace]) -> str:
+    """Returns which ranks of a job have no trace, in words; empty if all have one."""
+    world = max((trace.world_size for trace in traces), default=0)
+    missing = sorted(set(range(world)) - {trace.rank for trace in traces})
+    return f"{len(missing)} of {world} ranks have no trace: {_listed(missing)}" if missing else ""
 
 
 def _check_pair(first: RankTrace, other: RankTrace) -> None:

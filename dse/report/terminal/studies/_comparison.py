@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, with_number
+from dse.report._metrics import metric_formats
 from dse.report.console import (
     UNKNOWN,
     Table,
-    change,
     duration,
     figures,
     line,
@@ -17,7 +16,7 @@ from dse.report.console import (
     signed_percent,
     texts,
 )
-from dse.report.terminal.studies._study import short_name
+from dse.report.terminal.studies._study import print_best, short_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +48,7 @@ def print_comparison(
     _print_differences(comparison, console)
     for letter, study in zip("AB", studies, strict=True):
         _print_front(letter, study, comparison, console)
-    _print_best(comparison, console)
+    print_best(comparison.best, ("A", "B"), comparison.first, console)
     if comparison.hypervolumes is not None:
         before, after = comparison.hypervolumes
         line(
@@ -111,19 +110,6 @@ def _elsewhere(record: TrialRecord, elsewhere: dict[int, int], on_front: set[int
     if number is None:
         return "not evaluated"
     return f"#{number}, on the front" if number in on_front else f"#{number}"
-
-
-def _print_best(comparison: StudyComparison, console: Console) -> None:
-    table = Table("best", names("objective"), figures("A", "B", "change"))
-    formats = metric_formats(comparison.first)
-    for move in comparison.best:
-        form = formats[move.metric]
-        unknown = math.isnan(move.value_before) or math.isnan(move.value_after)
-        moved = change(move.value_before, move.value_after) or (UNKNOWN if unknown else "same")
-        before = with_number(form, move.number_before, move.value_before)
-        after = with_number(form, move.number_after, move.value_after)
-        table.add(form.title_with_unit, before, after, moved)
-    table.print(console)
 
 
 def _print_common(comparison: StudyComparison, console: Console) -> None:

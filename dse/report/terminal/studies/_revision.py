@@ -6,9 +6,9 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import metric_formats, with_number
+from dse.report._metrics import metric_formats
 from dse.report.console import UNKNOWN, Table, change, figures, line, names, plural, texts
-from dse.report.terminal.studies._study import short_name
+from dse.report.terminal.studies._study import print_best, short_name
 from dse.search import TrialStatus, best_moves, conclude, front_moves
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def print_revision(revision: Revision, console: Console, *, top: int = 15) -> No
     _print_front(revision, moves[:top], console)
     if len(moves) > top:
         line(console, f"… and {len(moves) - top} more (--top {len(moves)} shows all)")
-    _print_best(revision, console)
+    best = best_moves(revision.before, revision.after)
+    print_best(best, ("before", "after"), revision.after, console)
     for move in moves:
         if move.reason:
             line(console, f"#{move.number} leaves the front: {move.reason}")
@@ -96,20 +97,6 @@ def _moved(form: Metric, before: float, after: float) -> str:
         return UNKNOWN
     moved = change(before, after)
     return f"{form.text(after)} ({moved})" if moved else form.text(after)
-
-
-def _print_best(revision: Revision, console: Console) -> None:
-    table = Table("best", names("objective"), figures("before", "after", "change"))
-    formats = metric_formats(revision.after)
-    for move in best_moves(revision.before, revision.after):
-        form = formats[move.metric]
-        table.add(
-            form.title_with_unit,
-            with_number(form, move.number_before, move.value_before),
-            with_number(form, move.number_after, move.value_after),
-            change(move.value_before, move.value_after) or "same",
-        )
-    table.print(console)
 
 
 def _counts(revision: Revision) -> str:

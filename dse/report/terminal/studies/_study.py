@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+import math
 from typing import TYPE_CHECKING
 
 from dse.report._decision import certificate_text, decision_entries, equal_text, gap_text
-from dse.report._metrics import metric_formats, rate_parts
+from dse.report._metrics import metric_formats, rate_parts, with_number
 from dse.report.console import (
     UNKNOWN,
     Table,
+    change,
     facts,
     figures,
     line,
+    names,
     percent,
     plural,
     texts,
@@ -29,11 +32,11 @@ from dse.search import (
 from dse.workload import program_label, workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
-    from dse.search import Decision, StudyResult, TrialRecord
+    from dse.search import BestMove, Decision, StudyResult, TrialRecord
 
 _MAX_ROWS = 15
 #: Numbers of ranks and batches of the scaling table.
@@ -163,8 +166,8 @@ def _print_scaling(study: StudyResult, decision: Decision, console: Console) -> 
 
 def _only_program(study: StudyResult) -> list[str]:
     """Returns the program of all trials; nothing if there are several."""
-    names = study.programs
-    return [f"program {program_label(*names)}"] if len(names) == 1 else []
+    programs = study.programs
+    return [f"program {program_label(*programs)}"] if len(programs) == 1 else []
 
 
 def _machines(record: TrialRecord, varied: Sequence[str], *, varying: bool) -> str:
@@ -196,6 +199,29 @@ def _varied_parameters(study: StudyResult) -> list[str]:
     """Returns parameters that differ on the front; a table need not show the others."""
     chosen = [dict(record.parameters) for record in study.front]
     return [name for name in chosen[0] if len({values[name] for values in chosen}) > 1]
+
+
+def print_best(
+    moves: Iterable[BestMove], sides: tuple[str, str], study: StudyResult, console: Console
+) -> None:
+    """Prints the best candidate of each objective in two studies.
+
+    Args:
+        moves: The best in both.
+        sides: What to call the two.
+        study: One that has all of the objectives.
+        console: Where to print.
+    """
+    table = Table("best", names("objective"), figures(*sides, "change"))
+    formats = metric_formats(study)
+    for move in moves:
+        form = formats[move.metric]
+        unknown = math.isnan(move.value_before) or math.isnan(move.value_after)
+        moved = change(move.value_before, move.value_after) or (UNKNOWN if unknown else "same")
+        before = with_number(form, move.number_before, move.value_before)
+        after = with_number(form, move.number_after, move.value_after)
+        table.add(form.title_with_unit, before, after, moved)
+    table.print(console)
 
 
 def short_name(study: StudyResult, record: TrialRecord) -> str:

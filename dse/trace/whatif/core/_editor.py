@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.graph import GraphEditor, TaskKind
+from dse.graph import GraphEditor
 from dse.simulate import schedule
 from dse.trace import TaskRole, TrainingPhase
 from dse.trace.whatif.core._select import HOST_ROLES
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from dse.trace.whatif.core._machine import CapturedMachine
 
 _NONE = -1
-_KINDS = {
-    TaskRole.KERNEL: TaskKind.COMPUTE,
-    TaskRole.FILL: TaskKind.COMPUTE,
-    TaskRole.COPY: TaskKind.COPY,
-    TaskRole.COLLECTIVE: TaskKind.COLLECTIVE,
-}
 
 
 class StepEditor(StepTasks):
@@ -153,7 +147,7 @@ class StepEditor(StepTasks):
             ahead_of = gaps[0] if gaps else ahead_of
         task = editor.insert(
             name,
-            _KINDS.get(role, TaskKind.HOST),
+            role.kind,
             editor.stream(*stream),
             duration_s,
             after=after,
