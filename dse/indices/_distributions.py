@@ -83,19 +83,14 @@ class IndexDistribution(ABC):
         """
         return _hit_rate(self, rows, float(draws), float(cache_rows))
 
-    def expected_tail(self, rows: int, draws: float, head_rows: float) -> tuple[float, float]:
-        """Returns what a cache that holds the most popular rows does not serve.
+    def head_share(self, rows: int, head_rows: float) -> float:
+        """Returns the share of the draws that go to the most popular rows.
 
         Args:
             rows: Rows of the table.
-            draws: Draws of the batch.
-            head_rows: Rows that are held, the most popular ones.
-
-        Returns:
-            Expected draws of other rows, and the expected number of distinct rows among them;
-            both fall when `head_rows` grows.
+            head_rows: How many of them, the most popular ones.
         """
-        return _tail(self, rows, float(draws), float(head_rows))
+        return _head_share(self, rows, float(head_rows))
 
     def expected_misses(self, rows: int, draws: float, cached_rows: float) -> tuple[float, float]:
         """Returns what an LRU cache that has long been running does not serve of one batch.
@@ -294,14 +289,11 @@ def _hit_rate(indices: IndexDistribution, rows: int, draws: float, cache_rows: f
 
 
 @lru_cache(maxsize=65536)
-def _tail(
-    indices: IndexDistribution, rows: int, draws: float, head_rows: float
-) -> tuple[float, float]:
-    if draws <= 0 or head_rows >= rows:
-        return 0.0, 0.0
+def _head_share(indices: IndexDistribution, rows: int, head_rows: float) -> float:
+    if head_rows >= rows:
+        return 1.0
     rest = indices.buckets(rows).tail(head_rows)
-    lookups = min(draws, draws * float(rest.rows @ rest.probability))
-    return lookups, min(rest.unique_rows(draws), lookups)
+    return 1.0 - min(1.0, float(rest.rows @ rest.probability))
 
 
 @lru_cache(maxsize=65536)

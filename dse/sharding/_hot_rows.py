@@ -43,8 +43,7 @@ def hot_share(table: EmbeddingTable, hot_rows: int) -> float:
     """Returns the share of a table's lookups that go to its `hot_rows` most popular rows."""
     if hot_rows <= 0:
         return 0.0
-    others, _ = table.indices.expected_tail(table.rows, 1.0, float(hot_rows))
-    return 1.0 - others
+    return table.indices.head_share(table.rows, hot_rows)
 
 
 @lru_cache(maxsize=_KEPT)

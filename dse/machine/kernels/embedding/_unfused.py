@@ -146,7 +146,7 @@ def unfused_embedding_work(
     measured = device.kind == "cpu" and _measures(device, kernels.implementation)
     backward_bytes = 0.0 if measured else index_order_bytes(device, shape, kernels)
     backward_bytes += (1.0 - _FORWARD_SHARE) * floors_bytes
-    hot_draws = shape.lookups * _top_share(indices, shape.rows)
+    hot_draws = shape.lookups * indices.head_share(shape.rows, 1.0)
     backward_bytes += hot_draws * kernels.hot_row_s * bandwidth
     if kernels.fused:
         return replace(
@@ -197,9 +197,3 @@ def _alone(device: DeviceSpec, work: EmbeddingWork, update_launches: float) -> E
         backward_memory_bytes=float(backward_s) * bandwidth,
         backward_cache_bytes=0.0,
     )
-
-
-def _top_share(indices: IndexDistribution, rows: int) -> float:
-    """Share of the draws that go to the most popular row."""
-    others, _ = indices.expected_tail(rows, 1.0, 1.0)
-    return 1.0 - others
