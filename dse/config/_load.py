@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError, create_model
@@ -27,6 +26,7 @@ from dse.errors import ConfigError, Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from pathlib import Path
 
 Model = TypeVar("Model", bound=BaseModel)
 Record = TypeVar("Record")
@@ -40,12 +40,10 @@ class DocumentSource:
     """Contents of a file.
 
     Attributes:
-        path: The file.
         text: Decoded text.
         sha256: Digest of the bytes.
     """
 
-    path: Path
     text: str
     sha256: str
 
@@ -57,7 +55,7 @@ def read_source(path: str | Path) -> DocumentSource:
         ConfigError: The file is missing, not regular, unreadable, too large or not UTF-8.
     """
     content = read_bytes(path)
-    return DocumentSource(Path(path), decoded(content, path), hashlib.sha256(content).hexdigest())
+    return DocumentSource(decoded(content, path), hashlib.sha256(content).hexdigest())
 
 
 def load_document(path: str | Path, model: type[Model]) -> Model:

@@ -137,10 +137,6 @@ class HostProfile:
     operators: tuple[OperatorFigures, ...] = ()
     launches: tuple[LaunchFigures, ...] = ()
 
-    def operator(self, name: str) -> OperatorFigures | None:
-        """Returns the figures of an operator, or None."""
-        return next((known for known in self.operators if known.name == name), None)
-
     def launch(self, function: str) -> Figure | None:
         """Returns T4 of a function of the runtime, or None."""
         return next(

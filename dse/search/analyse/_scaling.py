@@ -22,7 +22,6 @@ class ScalingPoint:
         global_batch_size: Samples of one iteration.
         throughput_per_s: Samples or tokens a second.
         efficiency: Throughput of a rank over that of the fastest point with the fewest ranks.
-        cost_usd_per_billion: Cost of a billion samples or tokens; None without a price.
         bound_by: What most of the iteration waits for, with its share; empty if not known.
     """
 
@@ -31,7 +30,6 @@ class ScalingPoint:
     global_batch_size: int
     throughput_per_s: float
     efficiency: float
-    cost_usd_per_billion: float | None
     bound_by: str
 
 
@@ -101,7 +99,6 @@ def scaling(study: StudyResult) -> tuple[Scaling, ...]:
                 *place,
                 per_s,
                 math.nan,
-                prediction.cost_usd_per_billion,
                 prediction.bound_text,
             )
     return tuple(

@@ -57,13 +57,11 @@ class Unit:
     Attributes:
         node: The node.
         kind: What it is; an operator recorded without its schema cannot be called.
-        last: Last node of its subtree on the same thread.
         opened: Whether its children are units of their own, because it cannot be called.
     """
 
     node: int
     kind: UnitKind
-    last: int
     opened: bool = False
 
 
@@ -145,12 +143,10 @@ class UnitSelector:
         self._et = et
         self._callables = callables
         self._children: list[list[int]] = [[] for _ in range(len(et))]
-        self._last = list(range(len(et)))
         for node in range(len(et) - 1, -1, -1):
             parent = int(et.parent[node])
             if 0 <= parent < node:
                 self._children[parent].append(node)
-                self._last[parent] = max(self._last[parent], self._last[node])
         for children in self._children:
             children.reverse()
         self._uses = _Uses(et)
@@ -177,7 +173,7 @@ class UnitSelector:
                 ):
                     stack += reversed(self._children[node])
                     continue
-            found.append(Unit(node, kind, self._last[node], opened))
+            found.append(Unit(node, kind, opened))
             if opened:
                 stack += reversed(self._children[node])
         return tuple(sorted(found, key=lambda unit: unit.node))
