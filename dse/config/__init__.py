@@ -38,7 +38,6 @@ from dse.config._fields import (
 from dse.config._json_schema import Examples, json_schema
 from dse.config._load import (
     IN_MEMORY,
-    DocumentSource,
     check_data,
     checked_record,
     key_places,
@@ -77,7 +76,6 @@ __all__ = [
     "Count",
     "Document",
     "DocumentKind",
-    "DocumentSource",
     "Examples",
     "FieldChange",
     "FlopsPerSecond",

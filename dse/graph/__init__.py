@@ -7,7 +7,6 @@ from dse.graph._editor import EditedGraph, GraphEditor
 from dse.graph._graph import ExecutionGraph, Stream, TaskKind
 from dse.graph._intervals import union_length
 from dse.graph._order import (
-    Followers,
     StructureKey,
     collective_members,
     followers,
@@ -20,7 +19,6 @@ from dse.graph._order import (
 __all__ = [
     "EditedGraph",
     "ExecutionGraph",
-    "Followers",
     "GraphBuilder",
     "GraphEditor",
     "Stream",

@@ -7,18 +7,15 @@ it started. This package does not know what the ranks compute, and imports torch
 
 from __future__ import annotations
 
-from dse.launch._group import RankGroup, RankProcesses, start_ranks
-from dse.launch._rank import RankContext, RankSetup, Worker, WorkerFactory
+from dse.launch._group import RankGroup, start_ranks
+from dse.launch._rank import RankContext, Worker
 from dse.launch._torchrun import TorchrunEnvironment, in_place, torchrun_environment
 
 __all__ = [
     "RankContext",
     "RankGroup",
-    "RankProcesses",
-    "RankSetup",
     "TorchrunEnvironment",
     "Worker",
-    "WorkerFactory",
     "in_place",
     "start_ranks",
     "torchrun_environment",

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dse.report._metrics import front_table
     from dse.report._perfetto import write_timeline
-    from dse.report.page import ReportView, build_view, render_report, write_report
+    from dse.report.page import build_view, render_report, write_report
 
 __all__ = [
-    "ReportView",
     "build_view",
     "front_table",
     "render_report",

@@ -12,7 +12,7 @@ from dse.simulate._breakdown import (
 )
 from dse.simulate._compiled import CompiledGraph
 from dse.simulate._critical_path import CriticalPath, critical_path, path_over_copies
-from dse.simulate._expanded import ExpandedRanks, expanded, timeline_of_copies
+from dse.simulate._expanded import expanded, timeline_of_copies
 from dse.simulate._schedule import schedule
 from dse.simulate._simulate import simulate
 from dse.simulate._symmetric import FoldedRanks, SymmetricRanks, SyncScope
@@ -21,7 +21,6 @@ from dse.simulate._timeline import RankBreakdown, Timeline
 __all__ = [
     "CompiledGraph",
     "CriticalPath",
-    "ExpandedRanks",
     "FoldedRanks",
     "RankBreakdown",
     "SymmetricRanks",

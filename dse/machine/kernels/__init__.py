@@ -55,8 +55,6 @@ from dse.machine.kernels._streaming import (
 )
 from dse.machine.kernels._streaming_operators import (
     STREAMING_OPERATORS,
-    StreamingOperator,
-    StreamingWork,
 )
 from dse.machine.kernels.embedding import (
     EMBEDDING_SIZES,
@@ -103,8 +101,6 @@ __all__ = [
     "Estimate",
     "HostRowsKernels",
     "HostRowsWork",
-    "StreamingOperator",
-    "StreamingWork",
     "attention_estimate",
     "attention_features",
     "attention_reference_s",

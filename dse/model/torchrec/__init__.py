@@ -7,6 +7,6 @@ collections return.
 
 from __future__ import annotations
 
-from dse.model.torchrec._read import LiveModel, TableLookups, read_torchrec
+from dse.model.torchrec._read import TableLookups, read_torchrec
 
 __all__ = ["LiveModel", "TableLookups", "read_torchrec"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.report.terminal._calibration import CalibrationRow, calibration_rows, print_calibrations
+from dse.report.terminal._calibration import calibration_rows, print_calibrations
 from dse.report.terminal._collective import print_collective, print_collectives
 from dse.report.terminal._explanation import print_explanation
 from dse.report.terminal._overheads import print_overheads
@@ -24,7 +24,6 @@ from dse.report.terminal._trace import (
 from dse.report.terminal._whatif import print_optimizations, print_what_if
 
 __all__ = [
-    "CalibrationRow",
     "PredictionView",
     "RankingRow",
     "ShardingView",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dse.search.storage._journal import Journal
 from dse.search.storage._journal_repair import JournalDamage
-from dse.search.storage._storage import ClaimedBatch, LocalStorage, StorageUpdate, StudyStorage
+from dse.search.storage._storage import ClaimedBatch, LocalStorage, StudyStorage
 
 __all__ = [
     "ClaimedBatch",
     "Journal",
     "JournalDamage",
     "LocalStorage",
-    "StorageUpdate",
     "StudyStorage",
 ]

@@ -113,7 +113,6 @@ class InputDistribution:
     def __init__(self, torch: Any, layout: PlanLayout, rank: int) -> None:
         self._torch = torch
         self._layout = layout
-        self._rank = rank
         self._batch_size = layout.local_batch_size
         self._fed = layout.fed(rank)
         self._features = sum(shard.features for shard in self._fed)

@@ -104,7 +104,6 @@ class StepCosts:
 
     def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
-        self._model = problem.model
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
         self._software = problem.software
