@@ -95,20 +95,20 @@ class LocalSearch:
         ranked = zip(starts, values.rank_by.tolist(), strict=True)
         return values.time_s, [Candidate(start, rank_by) for start, rank_by in ranked]
 
-    def run(self, first: Candidate, incumbent: ShardingPlan | None) -> ShardingPlan:
+    def run(self, first: Candidate, known: ShardingPlan | None) -> ShardingPlan:
         """Returns the best plan found.
 
         Args:
             first: The best plan of the baseline planners.
-            incumbent: Another plan to start from.
+            known: Another plan to start from.
         """
         options = self._options
-        known = [] if incumbent is None else [from_plan(incumbent, options)]
+        more = [] if known is None else [from_plan(known, options)]
         if self._quick or _size(options.request) > _VERY_LARGE:
-            found = self._pass(QUICK, first, known)
+            found = self._pass(QUICK, first, more)
         else:
             quick = self._pass(QUICK, first, [])
-            found = self._pass(THOROUGH, first, [quick, *known])
+            found = self._pass(THOROUGH, first, [quick, *more])
         return to_plan(found, options)
 
     def _pass(self, effort: Effort, first: Candidate, known: Sequence[Assignment]) -> Assignment:

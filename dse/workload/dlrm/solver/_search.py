@@ -95,7 +95,6 @@ def solve(
     constraints: Sequence[TableConstraints] = (),
     allow_uvm: bool = False,
     hot_rows: bool | None = None,
-    incumbent: ShardingPlan | None = None,
 ) -> SolvedPlan:
     """Finds a sharding plan with a short iteration that fits.
 
@@ -111,8 +110,6 @@ def solve(
             (:func:`dse.sharding.check_constraints`).
         allow_uvm: Whether tables may live in host memory.
         hot_rows: Whether tables may have hot rows; None if the program can keep them.
-        incumbent: A checked plan that is known already and may be used; the search also starts
-            from it.
 
     Returns:
         The fastest plan found that fits; if none fits, the one with the least overflow.
@@ -131,10 +128,10 @@ def solve(
     def searched(model: PlanScorer) -> SolvedPlan:
         request = requested(model)
         if effort.quick or effort.improvement_rounds == 0 or not any(request.hot_rows):
-            return _searched(model, request, effort, incumbent)
+            return _searched(model, request, effort)
         limit_s = effort.time_limit_s
         half = replace(effort, time_limit_s=None if limit_s is None else limit_s / 2)
-        without = _searched(model, replace(request, hot_rows=()), half, incumbent)
+        without = _searched(model, replace(request, hot_rows=()), half)
         found = _searched(model, request, half, without.plan)
         return replace(
             found,
@@ -155,9 +152,12 @@ def _searched(
     scorer: PlanScorer,
     request: PlanningRequest,
     effort: PlanEffort,
-    incumbent: ShardingPlan | None,
+    known: ShardingPlan | None = None,
 ) -> SolvedPlan:
-    """Returns the fastest plan found that fits, whatever memory it leaves free."""
+    """Returns the fastest plan found that fits, whatever memory it leaves free.
+
+    The search also starts from a plan that is known already.
+    """
     planners = effort.planners or tuple(PLANNERS)
     if unknown := [name for name in planners if name not in PLANNERS]:
         raise ConfigError(
@@ -171,7 +171,7 @@ def _searched(
     time_s, starts = search.scored(plans)
     best = int(np.argmin(time_s))
     planner = planners[best]
-    found = search.run(starts[best], incumbent)
+    found = search.run(starts[best], known)
     scored = search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
     time_s = np.append(time_s, _penalized_time(scorer, [found]))

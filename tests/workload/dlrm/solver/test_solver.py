@@ -120,23 +120,6 @@ def test_a_thorough_search_is_never_worse_than_a_quick_one(world, per_node, seed
     assert thorough_s <= quick_s * (1 + 1e-12)
 
 
-@both_efforts
-def test_no_plan_is_slower_than_the_incumbent(effort):
-    scorer = make_scorer(random_tables(np.random.default_rng(5), 12), make_cluster(8, 2))
-    best = solve(scorer).plan
-    # With hardly any search of its own, the result is what the incumbent leads to.
-    hasty = replace(effort, improvement_rounds=1, time_limit_s=1e-9)
-    found = solve(scorer, hasty, incumbent=best).plan
-    best_s, found_s = scorer.score([best, found]).iteration_time_s
-    assert found_s <= best_s * (1 + 1e-12)
-
-
-def test_an_incumbent_that_the_search_finds_anyhow_changes_nothing():
-    scorer = make_scorer(random_tables(np.random.default_rng(2), 9), make_cluster(8, 4))
-    quick = solve(scorer, QUICK).plan
-    assert solve(scorer, THOROUGH, incumbent=quick).plan == solve(scorer, THOROUGH).plan
-
-
 def test_a_time_limit_that_is_over_at_once_still_gives_a_plan():
     scorer = make_scorer()
     solved = solve(scorer, PlanEffort(time_limit_s=1e-9))
