@@ -13,14 +13,8 @@ import time
 from typing import TYPE_CHECKING
 import zlib
 
-from dse.search import (
-    ConfigurationEvaluator,
-    Evaluator,
-    TrialRecord,
-    TrialStatus,
-    WorkloadContext,
-    read_inputs,
-)
+from dse.search import TrialRecord, TrialStatus, read_inputs
+from dse.search.evaluate import ConfigurationEvaluator, Evaluator, WorkloadContext
 from dse.search.propose import Proposer
 from dse.search.space import SamplerName
 

@@ -17,19 +17,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dse.api._inputs import AnyHostProfile, AnySpace
-    from dse.search import (
-        Decision,
-        ObjectiveFunction,
-        Progress,
-        Revision,
-        RevisionProgress,
-        RunOptions,
-        StudyComparison,
-        StudyResult,
-        TrialRecord,
-        Validation,
-    )
+    from dse.search import Progress, RunOptions, StudyResult, TrialRecord, Validation
     from dse.search import Study as RunStudy
+    from dse.search.analyse import Decision
+    from dse.search.compare import StudyComparison
+    from dse.search.evaluate import ObjectiveFunction
+    from dse.search.revise import Revision, RevisionProgress
     from dse.search.space import SearchSpace
 
 
@@ -146,14 +139,14 @@ class Study:
     @property
     def recommended(self) -> TrialRecord | None:
         """The trial that :attr:`decision` takes; None if nothing is feasible."""
-        from dse.search import recommended_trial
+        from dse.search.analyse import recommended_trial
 
         return recommended_trial(self.result)
 
     @property
     def decision(self) -> Decision | None:
         """What to take and why, the fastest, the cheapest; None if nothing is feasible."""
-        from dse.search import decide
+        from dse.search.analyse import decide
 
         return decide(self.result)
 
@@ -228,7 +221,7 @@ class Study:
         Example:
             >>> study.whatif("offer.price=+20%").after.front  # doctest: +SKIP
         """
-        from dse.search import revise_study
+        from dse.search.revise import revise_study
 
         return revise_study(self.result, overrides, replan=replan, jobs=jobs, progress=progress)
 
@@ -391,7 +384,7 @@ def compare(
     Raises:
         StudyError: A folder is not a study.
     """
-    from dse.search import compare_studies
+    from dse.search.compare import compare_studies
 
     before, after = (
         study if isinstance(study, Study) else load_study(study) for study in (first, second)

@@ -11,7 +11,8 @@ from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
 if TYPE_CHECKING:
-    from dse.search import Certificate, Choice, Decision, Outcome, StudyResult
+    from dse.search import Certificate, StudyResult
+    from dse.search.analyse import Choice, Decision, Outcome
 
 #: Share of the evaluations after which a gain says that the front was still growing.
 _STILL_GROWING = 0.75

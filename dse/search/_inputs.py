@@ -20,8 +20,8 @@ from dse.search._input_files import (
     platform_files,
     text_file,
 )
+from dse.search._overrides import StudyMachines, with_overrides
 from dse.search.evaluate._configurations import WorkloadContext
-from dse.search.revise._overrides import StudyMachines, with_overrides
 from dse.search.space import ModelReference, PlanSearch, SearchSpace, SpaceDocument, load_space
 from dse.workload import find_program, load_workload, workload_kind
 

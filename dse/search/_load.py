@@ -13,6 +13,11 @@ from dse.machine.platforms import CalibrationSource, platform_from_text
 from dse.search._directory import StudyDirectory
 from dse.search._input_files import platform_facts
 from dse.search._options import Study
+from dse.search._overrides import (
+    override_space,
+    override_study_platform,
+    stored_overrides,
+)
 from dse.search._polish import FrontPolish
 from dse.search._records import (
     BASE_ROLE,
@@ -22,11 +27,6 @@ from dse.search._records import (
     TrialStatus,
 )
 from dse.search._result import study_result
-from dse.search.revise._overrides import (
-    override_space,
-    override_study_platform,
-    stored_overrides,
-)
 from dse.search.space import SpaceDocument
 from dse.search.storage import Journal
 from dse.workload import workload_from_text

@@ -17,6 +17,7 @@ from dse.search._inputs import read_inputs
 from dse.search._lock import lock_folder
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
+from dse.search._overrides import stored_overrides
 from dse.search._result import mark_front, study_result
 from dse.search._start import (
     StudyIdentity,
@@ -36,7 +37,6 @@ from dse.search.execute import (
     useful_jobs,
 )
 from dse.search.propose import trials_wanted
-from dse.search.revise._overrides import stored_overrides
 from dse.search.space import PlanSearch, SamplerName
 from dse.search.storage import Journal, LocalStorage
 

@@ -14,7 +14,8 @@ from dse.machine.host import (
     load_host_profile,
     write_host_profile,
 )
-from dse.search import load_study, revise_study, stored_platform, study_evaluator
+from dse.search import load_study, stored_platform
+from dse.search.revise import revise_study, study_evaluator
 from tests.cli.running import answer, dse
 
 JOB = ("--platform", "h100_sxm", "--global-batch-size", 16384)

@@ -12,7 +12,8 @@ from rich.console import Console
 from dse.report import build_view, render_report
 from dse.report._decision import certificate_text, decision_entries
 from dse.report.terminal.studies import print_study
-from dse.search import Certificate, decide
+from dse.search import Certificate
+from dse.search.analyse import decide
 from dse.workload import Parameter
 from tests.search.analyse.studies import study_of_trials, trial
 

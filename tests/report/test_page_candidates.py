@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dse.report import build_view, write_report
-from dse.search import recommended_trial
+from dse.search.analyse import recommended_trial
 from tests.report.browser import Opened
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 

@@ -14,7 +14,8 @@ from dse.report.page._importance import MIN_TRIALS, importance_views
 from dse.report.page._prices import prices_view
 from dse.report.page._progress import hypervolume_history, hypervolume_view, reference_point
 from dse.report.page._tornado import tornado_view
-from dse.search import Fact, InputFile, RunOptions, TrialStatus, hypervolume, mark_front, run
+from dse.search import Fact, InputFile, RunOptions, TrialStatus, mark_front, run
+from dse.search.analyse import hypervolume
 from dse.search.space import Objective
 from tests.report.test_report import EVIL, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of

@@ -23,7 +23,8 @@ from dse.report.page._timeline import (
     _spread_out,
     timeline_view,
 )
-from dse.search import RunOptions, TrialStatus, ValidationMode, decide, run
+from dse.search import RunOptions, TrialStatus, ValidationMode, run
+from dse.search.analyse import decide
 from tests.report.test_report import OBJECTIVES, make_record, make_study
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dse.search import SerialExecutor
+from dse.search.execute import SerialExecutor
 from tests.search.databases import NoPostgresError, postgres
 
 

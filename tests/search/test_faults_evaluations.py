@@ -11,16 +11,10 @@ import pytest
 
 from dse.cli import main
 from dse.errors import DseError, WorkerError
-from dse.search import (
-    ConfigurationEvaluator,
-    ProcessExecutor,
-    RunOptions,
-    SerialExecutor,
-    TrialStatus,
-    load_study,
-    run,
-)
+from dse.search import RunOptions, TrialStatus, load_study, run
 from dse.search._proposals import Proposal
+from dse.search.evaluate import ConfigurationEvaluator
+from dse.search.execute import ProcessExecutor, SerialExecutor
 from dse.search.execute._failures import MAX_FAILED_FIRST
 from dse.search.space import SamplerName, load_space
 from tests.conftest import ROOT

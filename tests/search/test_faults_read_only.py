@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from dse.cli import main
-from dse.search import ConfigurationEvaluator, RunOptions, load_study, run
+from dse.search import RunOptions, load_study, run
+from dse.search.evaluate import ConfigurationEvaluator
 from tests.search.runs import QUICK_SPACE
 
 

@@ -8,15 +8,9 @@ import pytest
 
 import dse
 from dse.errors import ConfigError, StudyError
-from dse.search import (
-    RunOptions,
-    load_study,
-    revise_study,
-    stored_platform,
-    stored_space,
-    study_evaluator,
-)
+from dse.search import RunOptions, load_study, stored_platform, stored_space
 from dse.search import run as run_study
+from dse.search.revise import revise_study, study_evaluator
 from tests.conftest import ROOT
 
 PRICED = "h100_sxm (2.10 USD/GPU/h)"

@@ -14,7 +14,6 @@ import pytest
 import dse
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 from dse.search import (
-    ConfigurationEvaluator,
     RunOptions,
     TrialStatus,
     load_study,
@@ -23,6 +22,7 @@ from dse.search import (
     stored_platform,
     stored_workload,
 )
+from dse.search.evaluate import ConfigurationEvaluator
 from dse.search.propose._genetic_study import GeneticStudy
 from dse.search.propose._proposer import Proposer
 from dse.search.space import SamplerName, load_space

@@ -16,15 +16,8 @@ from dse.cli._app import app
 from dse.errors import ConfigError, StudyError
 from dse.machine.platforms import load_platform
 from dse.report import build_view, render_report
-from dse.search import (
-    ConfigurationEvaluator,
-    RunOptions,
-    TrialStatus,
-    load_study,
-    read_inputs,
-    run,
-    stored_steps,
-)
+from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run, stored_steps
+from dse.search.evaluate import ConfigurationEvaluator
 from dse.search.space import SamplerName
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, parse_optimization, read_changes

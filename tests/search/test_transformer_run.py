@@ -12,16 +12,10 @@ import yaml
 from dse.cli._app import app
 from dse.errors import ConfigError
 from dse.report import build_view, render_report
-from dse.search import (
-    RunOptions,
-    SerialExecutor,
-    TrialStatus,
-    decide,
-    load_study,
-    read_inputs,
-    run,
-)
+from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search._proposals import Proposal
+from dse.search.analyse import decide
+from dse.search.execute import SerialExecutor
 from dse.search.space import ModelReference, load_space
 from dse.workload import predict_job
 from dse.workload.transformer import TransformerWorkload

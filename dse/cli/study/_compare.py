@@ -10,7 +10,8 @@ import typer
 from dse.cli._options import JsonOption
 
 if TYPE_CHECKING:
-    from dse.search import StudyComparison, StudyResult
+    from dse.search import StudyResult
+    from dse.search.compare import StudyComparison
 
 
 def compare_command(
@@ -21,7 +22,8 @@ def compare_command(
     """Compare two studies: inputs, fronts, hypervolume, candidates in common."""
     from dse.cli._output import emit
     from dse.report.terminal.studies import print_comparison
-    from dse.search import compare_studies, load_study
+    from dse.search import load_study
+    from dse.search.compare import compare_studies
 
     comparison = compare_studies(load_study(study_a).result, load_study(study_b).result)
     folders = (str(study_a), str(study_b))

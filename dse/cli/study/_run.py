@@ -229,7 +229,7 @@ def _program(record: TrialRecord) -> dict[str, object]:
 
 
 def _document(study: Study) -> dict[str, object]:
-    from dse.search import conclude, decide, front_outcomes
+    from dse.search.analyse import conclude, decide, front_outcomes
 
     result = study.result
     decision = decide(result)

@@ -20,7 +20,8 @@ from dse.cli._options import (
 
 if TYPE_CHECKING:
     from dse._terminal import Console
-    from dse.search import Revision, StudyResult
+    from dse.search import StudyResult
+    from dse.search.revise import Revision
 
 
 def whatif_command(
@@ -58,7 +59,8 @@ def whatif_command(
     from dse.report import write_report
     from dse.report.console import line
     from dse.report.terminal.studies import print_revision
-    from dse.search import load_study, revise_study, write_revision
+    from dse.search import load_study
+    from dse.search.revise import revise_study, write_revision
 
     overrides = with_host_profile(changes, host_profile)
     if not overrides:
@@ -88,7 +90,7 @@ def whatif_command(
 
 
 def _document(revision: Revision, report: Path | None) -> dict[str, object]:
-    from dse.search import best_moves, conclude, front_moves
+    from dse.search.analyse import best_moves, conclude, front_moves
 
     before, after = revision.before, revision.after
     names = [axis.metric for axis in before.objectives]

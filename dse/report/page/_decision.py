@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.report._decision import certificate_text, decision_entries, gap_text
-from dse.search import conclude, decide
+from dse.search.analyse import conclude, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from dse.report._metrics import metric_formats
 from dse.report.console import duration, signed_percent
 from dse.report.page._payload import rounded
-from dse.search import ValidationMode, recommended_trial
+from dse.search import ValidationMode
+from dse.search.analyse import recommended_trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,8 @@ from dse._digits import significant
 from dse.report._metrics import metric_formats
 from dse.report.console import plural
 from dse.report.page._payload import rounded
-from dse.search import TrialStatus, hypervolume
+from dse.search import TrialStatus
+from dse.search.analyse import hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

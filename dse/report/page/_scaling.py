@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from dse.report._metrics import rate_parts, rate_scale
 from dse.report.page._payload import rounded
-from dse.search import decide, scaling
+from dse.search.analyse import decide, scaling
 
 if TYPE_CHECKING:
-    from dse.search import Scaling, StudyResult
+    from dse.search import StudyResult
+    from dse.search.analyse import Scaling
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.errors import DseError
 from dse.graph import TaskKind
-from dse.search import study_evaluator
+from dse.search.revise import study_evaluator
 from dse.workload import DurationClass, workload_kind
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.graph import Stream
-    from dse.search import ConfigurationEvaluator, StudyResult, TrialRecord
+    from dse.search import StudyResult, TrialRecord
+    from dse.search.evaluate import ConfigurationEvaluator
 
 #: Candidates with a time line; of a larger front some that are evenly spaced.
 _MAX_CANDIDATES = 12

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.report._metrics import metric_formats
 from dse.report.page._payload import rounded
-from dse.search import sensitivity
+from dse.search.revise import sensitivity
 
 if TYPE_CHECKING:
-    from dse.search import SensitivityBar, StudyResult, TrialRecord
+    from dse.search import StudyResult, TrialRecord
+    from dse.search.revise import SensitivityBar
     from dse.workload import Metric
 
 #: Relative change of each input.

@@ -28,7 +28,8 @@ from dse.report.page._payload import finite, quoted
 from dse.report.page._scaling import scaling_view
 from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
-from dse.search import TrialStatus, front_outcomes, group_reasons
+from dse.search import TrialStatus
+from dse.search.analyse import front_outcomes, group_reasons
 from dse.workload import program_label, workload_kind
 from dse.workload.dlrm import PLACEMENT_PREFIX
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.search._input_files import platform_facts, platform_files, text_file, trace_files
 from dse.search._inputs import StudyInputs, read_platforms
+from dse.search._overrides import StudyMachines, check_price_changes, with_overrides
 from dse.search._records import STEPS_ROLE, StudyTrace
 from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.evaluate._rent import quote_for
-from dse.search.revise._overrides import StudyMachines, check_price_changes, with_overrides
 from dse.trace import read_kineto
 from dse.trace.whatif import captured_step, read_changes
 from dse.workload import predict_job

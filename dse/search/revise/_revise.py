@@ -18,6 +18,7 @@ from dse._html import fields_html
 from dse.errors import ConfigError
 from dse.machine import Quote
 from dse.search._input_files import platform_facts
+from dse.search._overrides import check_price_changes, with_overrides
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialRecord, TrialStatus
 from dse.search._result import mark_front
@@ -27,7 +28,6 @@ from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 from dse.search.evaluate._judge import judged
 from dse.search.evaluate._rent import quote_for
 from dse.search.execute._executor import check_executor, make_executor, useful_jobs
-from dse.search.revise._overrides import check_price_changes, with_overrides
 from dse.search.revise._stored import study_context, study_machines
 from dse.workload import named, workload_kind
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
+    from dse.search._overrides import StudyMachines
     from dse.search._records import StudyResult
     from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
-    from dse.search.revise._overrides import StudyMachines
     from dse.search.space import SearchSpace
     from dse.workload import Configuration, ParameterValue, Prediction
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from dse.errors import StudyError
 from dse.search._load import stored_platform, stored_space, stored_workload
+from dse.search._overrides import StudyMachines
 from dse.search.evaluate._configurations import WorkloadContext
-from dse.search.revise._overrides import StudyMachines
 
 if TYPE_CHECKING:
     from dse.search._records import StudyResult

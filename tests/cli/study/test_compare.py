@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dse.cli._app import app
 from dse.errors import StudyError
-from dse.search import revise_study, write_revision
+from dse.search.revise import revise_study, write_revision
 from tests.search.revise.studies import SPACE, study_of
 
 

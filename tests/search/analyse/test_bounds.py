@@ -10,16 +10,9 @@ from rich.console import Console
 import dse
 from dse.report import build_view
 from dse.report.terminal.studies import print_study
-from dse.search import (
-    RunOptions,
-    TrialStatus,
-    decide,
-    load_study,
-    read_inputs,
-    recommended_trial,
-    run,
-    study_evaluator,
-)
+from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
+from dse.search.analyse import decide, recommended_trial
+from dse.search.revise import study_evaluator
 from dse.search.storage._journal import Journal
 from dse.workload.dlrm import DlrmJob
 from tests.search.files import without_checksums

@@ -8,14 +8,8 @@ import pytest
 import yaml
 
 from dse.report import render_report
-from dse.search import (
-    Certificate,
-    TrialStatus,
-    conclude,
-    decide,
-    load_study,
-    recommended_trial,
-)
+from dse.search import Certificate, TrialStatus, load_study
+from dse.search.analyse import conclude, decide, recommended_trial
 from dse.search.analyse._decision import below_chord
 from dse.search.space import Constraint
 from tests.search.analyse.studies import COST, MEMORY, SPEED, study_of_trials, trial

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import hypervolume
+from dse.search.analyse import hypervolume
 
 SIDE = 5
 

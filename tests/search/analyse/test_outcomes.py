@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from dse.search import front_outcomes
 from dse.search._directory import StudyDirectory
+from dse.search.analyse import front_outcomes
 from dse.workload import Parameter
 from tests.search.analyse.studies import study_of_trials, trial
 

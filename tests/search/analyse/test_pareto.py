@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.search import pareto_mask
+from dse.search.analyse import pareto_mask
 
 
 def test_by_hand_with_duplicates_and_nan():

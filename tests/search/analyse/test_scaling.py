@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dse.search import TrialStatus, scaling
+from dse.search import TrialStatus
+from dse.search.analyse import scaling
 from tests.search.analyse.studies import study_of_trials, trial
 
 

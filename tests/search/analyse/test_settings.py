@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dse.search import conclude, decide, searched_names, setting_texts
+from dse.search.analyse import conclude, decide, searched_names, setting_texts
 from dse.search.analyse._reasons import group_reasons
 from dse.workload import Parameter
 from tests.search.analyse.studies import study_of_trials, trial

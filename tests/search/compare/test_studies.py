@@ -7,15 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import (
-    Objective,
-    RunOptions,
-    compare_studies,
-    revise_study,
-    run,
-    write_revision,
-)
+from dse.search import RunOptions, run
 from dse.search.analyse._outcomes import outcome_key
+from dse.search.compare import compare_studies
+from dse.search.revise import revise_study, write_revision
+from dse.search.space import Objective
 from tests.search.analyse.studies import study_of_trials, trial
 from tests.search.revise.studies import SPACE, study_of
 

@@ -9,15 +9,9 @@ import signal
 
 import pytest
 
-from dse.search import (
-    ProcessExecutor,
-    RunOptions,
-    SerialExecutor,
-    TrialStatus,
-    read_inputs,
-    run,
-)
+from dse.search import RunOptions, TrialStatus, read_inputs, run
 from dse.search._proposals import Proposal
+from dse.search.execute import ProcessExecutor, SerialExecutor
 from dse.search.execute._executor import make_executor
 from tests.conftest import SMALL_SPACE
 from tests.search.traces import write_job

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from dse.errors import ConfigError, OptionalDependencyError, WorkerError
-from dse.search import RayExecutor, RunOptions, TrialStatus, run
+from dse.search import RunOptions, TrialStatus, run
+from dse.search.execute import RayExecutor
 from dse.search.execute._ray_cluster import RayCluster
 from dse.search.space import load_space
 from tests.search.evaluators import Deadly, asked, begun

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import RunOptions, conclude, load_study, read_inputs, run
+from dse.search import RunOptions, load_study, read_inputs, run
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
+from dse.search.analyse import conclude
 from dse.search.analyse._hypervolume import hypervolume
 from dse.search.analyse._pareto import pareto_mask
 from dse.search.evaluate._distinct import Canonical, enumerate_space

@@ -14,20 +14,15 @@ from dse.search import (
     InputFile,
     RunOptions,
     TrialStatus,
-    best_moves,
-    conclude,
-    decide,
-    front_moves,
     load_study,
     mark_front,
-    revise_study,
     run,
     stored_overrides,
     stored_platform,
-    study_evaluator,
-    write_revision,
 )
+from dse.search.analyse import best_moves, conclude, decide, front_moves
 from dse.search.execute import SerialExecutor
+from dse.search.revise import revise_study, study_evaluator, write_revision
 from dse.search.space import load_space
 from tests.conftest import THOROUGH
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import (
-    SENSITIVITY_INPUTS,
-    RunOptions,
-    SensitivityInput,
-    TrialStatus,
-    revise_study,
-    run,
-    sensitivity,
-)
+from dse.search import RunOptions, TrialStatus, run
+from dse.search.revise import SENSITIVITY_INPUTS, SensitivityInput, revise_study, sensitivity
 from dse.workload import workload_kind
 from tests.search.revise.studies import GPT_SPACE, SPACE, study_of
 from tests.search.traces import write_job

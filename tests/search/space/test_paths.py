@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from dse.errors import ConfigError
-from dse.search import RunOptions, load_study, revise_study, stored_space
+from dse.search import RunOptions, load_study, stored_space
 from dse.search import run as run_study
+from dse.search.revise import revise_study
 from dse.search.space import load_space
 from tests.conftest import ROOT
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from dse.search import ConfigurationEvaluator, RunOptions, run
+from dse.search import RunOptions, run
+from dse.search.evaluate import ConfigurationEvaluator
 
 
 def run_and_hang(space, url, out):

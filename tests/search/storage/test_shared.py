@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from dse.errors import ConfigError, StudyError
-from dse.search import ConfigurationEvaluator, RunOptions, load_study, read_inputs, run
+from dse.search import RunOptions, load_study, read_inputs, run
 from dse.search._loop import stream_seed
 from dse.search._proposals import Proposal
 from dse.search._records import TrialStatus
 from dse.search._run import _header
+from dse.search.evaluate import ConfigurationEvaluator
 from dse.search.evaluate._judge import without_answer
 from dse.search.space import SamplerName
 from dse.search.storage import _database as database

@@ -7,16 +7,10 @@ from contextlib import ExitStack
 import pytest
 
 from dse.errors import StudyError
-from dse.search import (
-    ConfigurationEvaluator,
-    RunOptions,
-    TrialStatus,
-    load_study,
-    read_inputs,
-    run,
-)
+from dse.search import RunOptions, TrialStatus, load_study, read_inputs, run
 from dse.search._proposals import Proposal
 from dse.search._run import _header
+from dse.search.evaluate import ConfigurationEvaluator
 from dse.search.evaluate._judge import without_answer
 from dse.search.space import SamplerName
 from dse.search.storage._join import join_study

@@ -21,7 +21,8 @@ from dse.report.terminal.studies._study import print_best, short_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.search import StudyComparison, StudyResult, TrialRecord
+    from dse.search import StudyResult, TrialRecord
+    from dse.search.compare import StudyComparison
 
 #: Rows of each table, and of the table of predictions that differ.
 _MAX_ROWS = 12

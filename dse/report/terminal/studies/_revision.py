@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from dse.report._metrics import metric_formats
 from dse.report.console import UNKNOWN, Table, change, figures, line, names, plural, texts
 from dse.report.terminal.studies._study import print_best, short_name
-from dse.search import TrialStatus, best_moves, conclude, front_moves
+from dse.search import TrialStatus
+from dse.search.analyse import best_moves, conclude, front_moves
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.search import FrontMove, Revision
+    from dse.search.analyse import FrontMove
+    from dse.search.revise import Revision
     from dse.workload import Metric
 
 _MAX_FIGURES = 12

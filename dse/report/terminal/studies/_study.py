@@ -20,8 +20,8 @@ from dse.report.console import (
     plural,
     texts,
 )
-from dse.search import (
-    TrialStatus,
+from dse.search import TrialStatus
+from dse.search.analyse import (
     conclude,
     decide,
     front_outcomes,
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.search import BestMove, Decision, StudyResult, TrialRecord
+    from dse.search import StudyResult, TrialRecord
+    from dse.search.analyse import BestMove, Decision
 
 _MAX_ROWS = 15
 #: Numbers of ranks and batches of the scaling table.

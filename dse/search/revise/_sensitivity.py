@@ -18,9 +18,9 @@ from dse.search.revise._stored import study_context, study_machines
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dse.search._overrides import StudyMachines
     from dse.search._records import StudyResult, TrialRecord
     from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
-    from dse.search.revise._overrides import StudyMachines
     from dse.workload import Configuration, ParameterValue, Prediction
 
 #: Path of the batch, which is no figure of a platform.
