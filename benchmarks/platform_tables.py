@@ -44,6 +44,8 @@ _DEVICES = """## Devices
 Rates are dense, per device; links are per device and direction. Those of MI300X and MI325X are at
 the clocks that AMD measured under sustained matrix products, not at the boost clock of the
 datasheets; for MI355X there is no such measurement, its products are slowed by an assumed power.
+NVIDIA has no public datasheet of H20 and H800: their figures are as others publish them, so their
+origin is `assumed`.
 """
 
 _MODELS = """## What is measured

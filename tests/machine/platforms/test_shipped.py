@@ -53,6 +53,11 @@ def test_networks_are_named_by_kind_and_rate(platform):
         assert stated in (pytest.approx(gigabits), pytest.approx(gigabits * block.nics))
 
 
+@pytest.mark.parametrize("name", ["h20", "h800_sxm"])
+def test_devices_without_a_public_datasheet_claim_none(name):
+    assert "datasheet" not in {fact.origin for fact in load_platform(name).facts}
+
+
 @lru_cache
 def dlrm_s(name: str) -> float:
     ranks = min(4, load_platform(name).devices_per_node)
