@@ -53,6 +53,31 @@ def test_networks_are_named_by_kind_and_rate(platform):
         assert stated in (pytest.approx(gigabits), pytest.approx(gigabits * block.nics))
 
 
+#: Memory that drivers report, in MiB: vendors write GB for what are GiB, but for cards with GDDR6.
+REPORTED_MIB = {
+    "a100_sxm_80": 81_920,
+    "a10g_pcie": 23_028,
+    "a40_pcie": 46_068,
+    "b200_sxm": 183_359,
+    "b300_sxm": 275_040,
+    "gb200_nvl72": 189_471,
+    "gb300_nvl72": 284_208,
+    "h100_nvl": 95_830,
+    "h100_sxm": 81_559,
+    "h20": 97_871,
+    "h200_sxm": 143_771,
+    "l40s_pcie": 46_068,
+    "l4_pcie": 23_034,
+    "mi300x": 196_608,
+    "rtx_pro_6000_pcie": 97_887,
+}
+
+
+@pytest.mark.parametrize(("name", "mib"), REPORTED_MIB.items())
+def test_memory_is_what_drivers_report(name, mib):
+    assert load_platform(name).device.memory_bytes == pytest.approx(mib * 2**20, rel=0.01)
+
+
 @pytest.mark.parametrize("name", ["h20", "h800_sxm"])
 def test_devices_without_a_public_datasheet_claim_none(name):
     assert "datasheet" not in {fact.origin for fact in load_platform(name).facts}
