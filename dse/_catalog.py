@@ -74,7 +74,7 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
 
     Raises:
         UnknownNameError: No built-in document has this name; the hint suggests similar ones.
-        ConfigError: The path does not exist.
+        ConfigError: The path does not exist, or is a study.
     """
     names = {path.stem: path for path in list_documents(kind)}
     if not is_path(name_or_path):
@@ -85,6 +85,10 @@ def find_document(kind: DocumentKind, name_or_path: str) -> Path:
             f"no {kind.words} is called `{name_or_path}`; {near}", value=name_or_path, hint=near
         )
     path = Path(name_or_path)
+    if _is_study(path):
+        raise ConfigError(
+            f"{path} is a study, not a {kind.words}; `dse report {path}` shows its answers"
+        )
     if path_exists(path):
         return path
     advice = "" if path.is_absolute() else "; paths count from the current folder"
@@ -104,8 +108,19 @@ def name_hint(kind: DocumentKind, name: str, names: Iterable[str]) -> str:
     for suffix in (".yaml", ".yml"):
         if path_exists(Path(name + suffix)):
             return f"did you mean the file `{name}{suffix}`?"
+    if _is_study(Path(name)):
+        return f"the folder `{name}` is a study; `dse report {name}` shows its answers"
+    if path_exists(Path(name)):
+        return f"for the file or folder of that name write `./{name}`"
+    for other in DocumentKind:
+        if other is not kind and name in {path.stem for path in list_documents(other)}:
+            return f"it is a {other.words}; `dse list {kind.value}s` names all"
     near = nearest(name, names)
     return f"did you mean `{near}`?" if near else f"`dse list {kind.value}s` names all"
+
+
+def _is_study(path: Path) -> bool:
+    return path_exists(path / "study.yaml")
 
 
 def display_path(path: Path) -> str:

@@ -210,9 +210,9 @@ class Job:
         if plan is None:
             return self._complete
         given = plan_or_path(plan)
-        return self._job.with_plan(
-            self._job.read_plan(given) if isinstance(given, Path) else given
-        )
+        if isinstance(given, Path):
+            return self._job.with_plan_of(given)
+        return self._job.with_plan(given)
 
 
 def _check_names(parameters: Iterable[str], workload: Workload) -> None:

@@ -340,11 +340,14 @@ def quantity(option: str, text: str, kind: UnitKind) -> float:
     """Returns a quantity in SI units.
 
     Raises:
-        ConfigError: The text is not a quantity of this kind; names the option.
+        ConfigError: The text is not a quantity of this kind above 0; names the option.
     """
     from dse.config import parse_quantity
 
-    return parsed(option, lambda given: parse_quantity(given, kind), text)
+    value = parsed(option, lambda given: parse_quantity(given, kind), text)
+    if not value > 0:
+        raise ConfigError(f"{option}: expected more than 0, found `{text}`")
+    return value
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

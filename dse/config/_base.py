@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError, core_schema
@@ -28,9 +28,13 @@ class StrictModel(BaseModel):
 class Document(StrictModel):
     """A whole file.
 
+    A class variable ``called`` has the words of messages for it, such as `a model`.
+
     Attributes:
         schema_version: Version of the file format.
     """
+
+    called: ClassVar[str] = ""
 
     schema_version: Annotated[int, WithJsonSchema({"const": SCHEMA_VERSION})]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 from dse.config._yaml import LocatedData, Path
 
 _MAX_SHOWN = 60
+_BLOCK = "expected a block of keys and values"
 #: Shortest key that is looked for in longer ones, and most keys that it may have been meant to be.
 _SHORTEST_PART, _MAX_MEANT = 4, 3
 
@@ -39,7 +40,7 @@ def diagnose(
         located: The data and its places.
         file: File name for messages.
     """
-    model = _chosen(model, located.data)
+    model = chosen_class(model, located.data)
     found: dict[Path, Diagnostic] = {}
     for item in error.errors(include_url=False):
         path = _path_in_data(item["loc"], located.data)
@@ -54,7 +55,7 @@ def diagnose(
     return list(found.values())
 
 
-def _chosen(model: type[BaseModel], data: object) -> type[BaseModel]:
+def chosen_class(model: type[BaseModel], data: object) -> type[BaseModel]:
     """Returns the alternative that `kind` selects, if the document is a tagged union."""
     if not issubclass(model, RootModel) or not isinstance(data, dict):
         return model
@@ -116,15 +117,16 @@ def _message(item: Any, path: Path, model: type[BaseModel], data: object) -> str
         "bool_type": "expected true or false",
         "bool_parsing": "expected true or false",
         "list_type": "expected a list",
-        "dict_type": "expected a block of keys and values",
-        "model_type": "expected a block of keys and values",
-        "model_attributes_type": "expected a block of keys and values",
+        "dict_type": _BLOCK,
+        "model_type": _BLOCK,
+        "model_attributes_type": _BLOCK,
         "string_type": "expected text",
     }
     if kind == "string_type" and isinstance(item.get("input"), bool):
         return f"expected text, found the switch {given}; put it in quotes"
     if kind in plain:
-        return f"{plain[kind]}, found {given}"
+        keys = _required_keys(model, path, data) if plain[kind] == _BLOCK else ""
+        return f"{plain[kind]}{keys}, found {given}"
     if kind in ("enum", "literal_error"):
         choice = _alternatives(context.get("expected", ""), item.get("input"))
         return f"expected {choice}, found {given}"
@@ -189,6 +191,17 @@ def _allowed_keys(model: type[BaseModel], path: Path, data: object) -> set[str]:
         for kind in _classes_at(model, path, data)
         for name, field in kind.model_fields.items()
     }
+
+
+def _required_keys(model: type[BaseModel], path: Path, data: object) -> str:
+    """Returns the keys that a block has to have, in parentheses; empty for whole files."""
+    kinds = _classes_at(model, path, data) if path else []
+    # Which of several blocks was meant is not known.
+    if len(kinds) != 1:
+        return ""
+    fields = kinds[0].model_fields.items()
+    keys = [f"`{field.alias or name}`" for name, field in fields if field.is_required()]
+    return f" ({', '.join(keys)})" if keys else ""
 
 
 def _classes_at(model: type[BaseModel], path: Path, data: object) -> list[type[BaseModel]]:

@@ -19,8 +19,9 @@ from dse._reading import (
     read_bytes,
     too_large,
 )
-from dse.config._base import StrictModel
-from dse.config._diagnose import diagnose
+from dse.config._base import Document, StrictModel
+from dse.config._diagnose import chosen_class, diagnose
+from dse.config._kinds import other_kind
 from dse.config._yaml import LocatedData, read_yaml
 from dse.errors import ConfigError, Diagnostic
 
@@ -207,6 +208,8 @@ def _validated(
         try:
             document = model.model_validate(located.data, context=context)
         except ValidationError as error:
+            if not problems and (found := _of_another_kind(model, located.data, file)):
+                raise ConfigError(diagnostics=(Diagnostic(file, 1, 1, "", found),)) from error
             known = {problem.field for problem in problems}
             problems += [
                 problem
@@ -220,3 +223,11 @@ def _validated(
         problems.append(Diagnostic(file, None, None, "", "the file is empty"))
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0, problem.field))
     raise ConfigError(diagnostics=tuple(problems))
+
+
+def _of_another_kind(model: type[BaseModel], data: object, file: str) -> str:
+    wanted = chosen_class(model, data)
+    # What has no name may be a kind of another package, of whose keys nothing is known here.
+    if not (issubclass(wanted, Document) and wanted.called):
+        return ""
+    return other_kind(data, wanted.model_fields, wanted.called, file)

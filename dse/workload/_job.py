@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dse.errors import ConfigError
+from dse.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -206,6 +206,19 @@ class Job(ABC):
             PlanError: The plan is for other tables.
         """
         raise ConfigError(f"{path}: this workload has no sharding plan; leave the plan out")
+
+    def with_plan_of(self, path: str | PathLike[str]) -> Job:
+        """Returns the job with the plan of a file, whose name is in the message of every problem.
+
+        Raises:
+            ConfigError: The file is missing or wrong, or this workload has no sharding plan.
+            PlanError: The plan is for another model or another number of ranks.
+        """
+        plan = self.read_plan(path)
+        try:
+            return self.with_plan(plan, str(path))
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from error
 
     def solve(
         self,

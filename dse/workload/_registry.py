@@ -137,17 +137,12 @@ def _read(path: Path) -> Workload:
 
 
 def _refuse_others(path: Path) -> None:
-    """Refuses captured steps, studies and other folders, with the commands that take them.
+    """Refuses captured steps and folders, with the commands that take them.
 
     Raises:
         ConfigError: The path is one of these.
     """
     folder = is_folder(path)
-    if folder and (path / "study.yaml").is_file():
-        raise ConfigError(
-            f"{path} is a study, not a model; `dse report {path}` shows its answers; give the "
-            "model that its space names"
-        )
     names = [] if folder else [path.name]
     if folder:
         # One that cannot be listed is a folder all the same.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dse.config import DocumentKind, find_document
 from dse.search import RunOptions, run
 from dse.workload import workload_kinds
 from tests.cli.running import answer, dse
@@ -320,3 +321,39 @@ def test_an_unknown_candidate_lists_the_front(study):
     done = dse("export", study.directory.root, "--candidate", 9999)
     assert done.returncode == 2
     assert "on its front" in done.stderr
+
+
+@pytest.mark.parametrize("given", ["a space", "a model", "a platform", "a study", "its header"])
+@pytest.mark.parametrize("wanted", ["a space", "a model", "a platform"])
+def test_a_file_of_another_kind_is_told_in_one_line(given, wanted, study, tmp_path):
+    if given == wanted:
+        return
+    space = tmp_path / "small.yaml"
+    space.write_text(SMALL_SPACE)
+    path = {
+        "a space": space,
+        "a model": find_document(DocumentKind.MODEL, "dlrm_tiny"),
+        "a platform": find_document(DocumentKind.PLATFORM, "h100_sxm"),
+        "a study": study.directory.root,
+        "its header": study.directory.root / "study.yaml",
+    }[given]
+    command = {
+        "a space": ("run", path, "--out", tmp_path / "out"),
+        "a model": ("predict", path, "--platform", "h100_sxm", *PREDICT),
+        "a platform": ("predict", "dlrm_dcnv2", "--platform", path, *PREDICT),
+    }[wanted]
+    done = dse(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert str(path) in done.stderr
+
+
+@pytest.mark.parametrize("name", ["dlrm_tiny", "h100_sxm", "plan.json", "study"])
+def test_a_name_of_something_else_is_told_what_it_is(name, tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.yaml").write_text("")
+    words = {"dlrm_tiny": "a model", "h100_sxm": "a platform", "plan.json": "./plan.json"}
+    done = dse("run", name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words.get(name, "dse report study") in done.stderr

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from dse.config import (
@@ -104,6 +106,50 @@ def test_a_missing_field_is_explained_by_what_its_class_says():
         "f.yaml:1:1: size: this field is missing (how large it is)",
         "f.yaml:1:1: sizes: this field is missing (MLPs of it)",
     ]
+
+
+class Nested(Document):
+    """A document with a block in a list."""
+
+    blocks: list[Small]
+
+
+def test_what_stands_in_place_of_a_block_is_told_the_keys_it_lacks():
+    (line,) = problems("schema_version: 1\nblocks: [large]\n", Nested)
+    assert line.startswith("f.yaml:2:10: blocks[0]: ")
+    assert all(f"`{key}`" in line for key in ("size", "sizes", "other", "large"))
+
+
+class Named(Document):
+    """A document that says what it is called."""
+
+    called: ClassVar = "a thing"
+
+    kind: str
+    source: str
+    tables: int = 0
+
+
+@pytest.mark.parametrize(
+    ("document", "lines"),
+    [
+        (
+            Named,
+            ["f.yaml:1:1: this is a platform, not a thing; give it where a platform is named"],
+        ),
+        # Kinds of other packages may have any keys.
+        (Small, None),
+    ],
+)
+def test_a_file_of_another_kind_is_recognised_by_its_keys(document, lines):
+    text = "schema_version: 1\ndevice: 1\nnode: 2\nlinks: 3\n"
+    found = problems(text, document)
+    assert found == lines if lines else len(found) > 1
+
+
+def test_a_wrong_file_of_the_right_kind_keeps_its_problems():
+    text = "schema_version: 1\nkind: m\nsource: s\ntables: x\nother: 1\n"
+    assert len(problems(text, Named)) == 2
 
 
 def test_the_empty_file_and_plain_text():

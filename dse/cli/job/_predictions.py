@@ -220,7 +220,7 @@ def _planned(job: Job, plan: str, first: Job | None) -> Job:
         return job.planned(PlanEffort())
     if plan == _SAME_PLAN and first is not None and first.plan is not None:
         return job.with_plan(first.plan, "the same")
-    return job.with_plan(job.read_plan(plan), plan)
+    return job.with_plan_of(plan)
 
 
 def _outcome(prediction: Prediction) -> tuple[object, ...]:

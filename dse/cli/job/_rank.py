@@ -62,7 +62,7 @@ def rank_command(
                 ranks = plan.world_size * request.parameters.get("replicas", 1)
                 opened[plan.world_size] = open_job(replace(request, world_size=ranks))
             found = opened[plan.world_size]
-            job = found.job.with_plan(plan, str(path))
+            job = found.job.with_plan_of(path)
             scored.append((str(path), predict_job(job, found.quote), job))
     scored.sort(key=lambda row: (not row[1].feasible, row[1].iteration_time_s, row[0]))
     best = scored[0][2]

@@ -87,8 +87,6 @@ def validate_command(
     if top + random == 0:
         raise ConfigError("--top 0 --random 0: nothing to run; give at least one of them")
     budget_s = quantity("--budget", budget, UnitKind.TIME)
-    if budget_s <= 0:
-        raise ConfigError(f"--budget: expected more than 0, for example 2min; found `{budget}`")
     options = ValidateOptions(
         top=top,
         random=random,

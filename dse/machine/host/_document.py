@@ -115,6 +115,7 @@ class OperatorBlock(StrictModel):
 class HostProfileDocument(Document):
     """Host overheads measured from traces."""
 
+    called: ClassVar = "a host profile"
     described_by: ClassVar = HostProfile
 
     name: Name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AliasChoices,
@@ -160,6 +160,8 @@ class PlatformDocument(Document):
         offers: Instances that can be rented.
         calibrations: Fitted models of kernels, collectives and networks.
     """
+
+    called: ClassVar = "a platform"
 
     name: Name
     description: str = ""

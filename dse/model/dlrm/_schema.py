@@ -287,6 +287,7 @@ class ModelDocument(Document):
         generate: Tables drawn from published statistics, instead of `tables`.
     """
 
+    called: ClassVar = "a model"
     described_by: ClassVar = DlrmModel
 
     kind: Literal["dlrm"]

@@ -113,6 +113,7 @@ class TransformerDocument(Document):
         sliding_window: Sliding window of attention.
     """
 
+    called: ClassVar = "a model"
     described_by: ClassVar = TransformerModel
 
     kind: Literal["transformer"]

@@ -90,7 +90,10 @@ class ConstraintBlock(StrictModel):
 def _limit(value: str | float, unit: UnitKind | None) -> float:
     if unit is not None and (isinstance(value, str) or unit is not UnitKind.FRACTION):
         return parse_quantity(str(value), unit)
-    number = float(value)
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number, found `{str(value)[:60]}`")
     return number

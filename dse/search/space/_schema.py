@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -107,6 +107,8 @@ class SpaceDocument(Document):
         table_constraints: Constraints on tables, by a name that `parameters` choose among.
         search: How the space is searched.
     """
+
+    called: ClassVar = "a search space"
 
     name: Name
     description: str = ""

@@ -81,6 +81,8 @@ class ConstraintsDocument(Document):
         tables: Constraints by the name of a table, or a pattern such as `cat_*`.
     """
 
+    called: ClassVar = "a file of constraints"
+
     tables: Annotated[dict[TablePattern, TableConstraintsBlock], Field(min_length=1)]
 
 

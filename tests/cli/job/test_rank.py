@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import dse as library
+from dse.errors import PlanError
 from tests.cli.running import answer, dse
 
 CONFIGURATION = ("--platform", "h100_sxm", "--global-batch-size", 16384)
@@ -58,3 +62,21 @@ def test_an_unknown_program_is_one_clear_line(plan):
     assert done.returncode == 2
     assert "torchrec" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("world_size", [4, 8], ids=["another rank", "another world size"])
+def test_a_plan_that_does_not_suit_the_job_is_named(plan, world_size, tmp_path):
+    document = json.loads(plan.read_text())
+    next(iter(document["tables"].values()))["ranks"] = [99]
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(document))
+    job = library.Job("dlrm_tiny", "h100_sxm", world_size=world_size, global_batch_size=16384)
+    with pytest.raises(PlanError, match=str(wrong)):
+        job.predict(wrong)
+    for command in (
+        ("rank", plan, wrong, "--model", "dlrm_tiny"),
+        ("predict", "dlrm_tiny", "--world-size", world_size, "--plan", wrong),
+    ):
+        done = dse(*command, *CONFIGURATION)
+        assert done.returncode == 2
+        assert f"error: {wrong}: " in done.stderr

@@ -342,6 +342,7 @@ def test_a_calibrated_machine_is_a_platform(tmp_path, monkeypatch):
     ("options", "message"),
     [
         (("--budget", "soon"), "--budget"),
+        (("--budget", "0s"), "--budget"),
         (("--out", "here.json"), "ends in .yaml"),
         (("--out", "my machine.yaml"), "letters, digits"),
         (("--device", "cpu", "--collectives", "nccl"), "nccl needs GPUs"),

@@ -75,6 +75,16 @@ def test_ranges(text, values):
         ("search:", "constraints: [{metric: iteration_time_s}]\nsearch:", "`at_most`, `at_least`"),
         (
             "search:",
+            "constraints: [{metric: memory_headroom_fraction, at_most: much}]\nsearch:",
+            "found `much`",
+        ),
+        (
+            "search:",
+            "constraints: [{metric: throughput_samples_per_s, at_least: much}]\nsearch:",
+            "found `much`",
+        ),
+        (
+            "search:",
             "constraints: [{metric: price_usd_per_hour, at_most: 5 ms}]\nsearch:",
             "which is a time",
         ),

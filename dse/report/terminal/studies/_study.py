@@ -124,8 +124,8 @@ def _print_front(study: StudyResult, console: Console) -> None:
         name = _configuration_name(record, varied)
         equal = f" ({words})" if (words := equal_text(outcome)) else ""
         bound_by = "" if record.prediction is None else record.prediction.bound_text
-        bound_by = f"; bound by {bound_by}" if bound_by else ""
-        table.add(str(record.number), *cells, name + bound_by + equal)
+        bound_by = f"bound by {bound_by}" if bound_by else ""
+        table.add(str(record.number), *cells, "; ".join(filter(None, (name, bound_by))) + equal)
     table.print(console)
     hidden = len(outcomes) - _MAX_ROWS
     if hidden > 0:
