@@ -80,13 +80,19 @@ def test_answers_show_themselves(tmp_path):
         for batch in (64, 128)
     ]
     compared = dse.compare(*studies)
+    ranked = dse.rank([found], "dlrm_tiny", "h100_sxm", global_batch_size=4096)
+    sizes = ("1 MiB", "1 GiB")
+    collective = dse.collective("all_reduce", "h100_sxm", size=sizes[0], world_size=8)
+    table = dse.collective_table("all_reduce", "h100_sxm", sizes=sizes, world_sizes=(2, 8))
     shown = {
         found: ("lower bound", "gap", "fits"),
         explained: (explained.sentence[:20], explained.path[0].group),
         best: ("best", "h100_sxm", "USD/h"),
         compared: ("space", "small &lt;b&gt;"),
+        collective: ("bus bandwidth", "decided"),
+        table: ("8 ranks", "1.04858e+06 B"),
     }
-    for answer, words in shown.items():
+    for answer, words in (*shown.items(), (ranked, ("ShardingPlan", "90 % interval"))):
         assert len(repr(answer)) < 400
         html = answer._repr_html_()
         assert html.startswith("<table")

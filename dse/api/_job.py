@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dse.api._inputs import AnyHostProfile, AnyPlan, AnyPlatform, AnyWorkload
+    from dse.api._ranking import Ranking
     from dse.explanation import Explanation
     from dse.machine.platforms import Platform
-    from dse.sharding import ShardingPlan, TableConstraints
+    from dse.sharding import TableConstraints
     from dse.workload import AttributedGraph, MemoryAccount, ParameterValue, Prediction, Workload
     from dse.workload import Job as WorkloadJob
     from dse.workload.dlrm.solver import ShardingSolution
@@ -305,7 +306,7 @@ def rank(
     global_batch_size: int | None = None,
     program: str = "",
     **parameters: ParameterValue,
-) -> list[tuple[Path | ShardingPlan, Prediction]]:
+) -> Ranking:
     """Orders sharding plans by predicted iteration time; plans that do not fit come last.
 
     Args:
@@ -321,6 +322,7 @@ def rank(
         ConfigError: A file is missing or wrong.
         PlanError: A plan is for another model.
     """
+    from dse.api._ranking import Ranking
     from dse.sharding import read_plan
 
     if not isinstance(plans, list | tuple):
@@ -338,7 +340,7 @@ def rank(
             **parameters,
         )
         found.append((plan, prediction))
-    return sorted(found, key=lambda row: (not row[1].feasible, row[1].iteration_time_s))
+    return Ranking(sorted(found, key=lambda row: (not row[1].feasible, row[1].iteration_time_s)))
 
 
 def _job(

@@ -232,7 +232,10 @@ class Validation(Document):
         return all(one.measured_low_s is not None for one in self.candidates)
 
     def __repr__(self) -> str:
-        return f"Validation({len(self.candidates)} candidates: {self.sentence})"
+        count = (
+            "1 candidate" if len(self.candidates) == 1 else f"{len(self.candidates)} candidates"
+        )
+        return f"Validation({count}: {self.sentence})"
 
     def _repr_html_(self) -> str:
         """Shows predicted and measured times in a notebook."""

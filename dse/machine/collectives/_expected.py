@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._html import fields_html, rows_html
 from dse.errors import ConfigError
 from dse.machine.collectives._estimate import (
     collective_estimate,
@@ -95,6 +96,22 @@ class ExpectedCollective:
             f"{1e6 * self.time_s:.4g} µs, bus {bus:.4g} GB/s, decided {self.decided_by})"
         )
 
+    def _repr_html_(self) -> str:
+        """Shows times and bandwidths in a notebook."""
+        low, time, high = (
+            f"{1e6 * value:.4g}" for value in (self.low_s, self.time_s, self.high_s)
+        )
+        algorithm, bus = self.algorithm_bandwidth_bytes_per_s, self.bus_bandwidth_bytes_per_s
+        return fields_html(
+            f"{self.op.value} of {self.size_bytes:.6g} B on {self.ranks} ranks",
+            (
+                ("time", f"{time} µs (90 % interval {low}–{high})"),
+                ("algorithm bandwidth", f"{algorithm / 1e9:.4g} GB/s"),
+                ("bus bandwidth", f"{bus / 1e9:.4g} GB/s"),
+                ("decided", self.decided_by),
+            ),
+        )
+
     @property
     def decided_by(self) -> str:
         """``inside`` or ``between``: the level that takes longer."""
@@ -150,6 +167,18 @@ class CollectiveTable:
             f"CollectiveTable({self.op} on {self.platform} over {self.network}, {sizes} sizes, "
             f"{ranks} ranks)"
         )
+
+    def _repr_html_(self) -> str:
+        """Shows the times in a notebook."""
+        heads = (f"{self.op}, µs", *(f"{ranks} ranks" for ranks in self.world_sizes))
+        rows = (
+            (
+                f"{size:.6g} B",
+                *(f"{1e6 * self.at(size, ranks).time_s:.4g}" for ranks in self.world_sizes),
+            )
+            for size in self.sizes_bytes
+        )
+        return rows_html(heads, rows)
 
     @property
     def sizes_bytes(self) -> tuple[float, ...]:
