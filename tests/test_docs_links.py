@@ -75,3 +75,23 @@ def test_links_are_found():
     # A test of links that finds none would pass on any page.
     assert sum(len(links(page)) for page in PAGES) > 80
     assert "lower-bound" in anchors(ROOT / "docs" / "method.md")
+
+
+def named_files(page):
+    """Returns the files and folders of the repository that a page names as code."""
+    spans = (span.strip("`") for span in _CODE.findall(_FENCED.sub("", page.read_text())))
+    return [span for span in spans if re.fullmatch(r"[\w./-]+(?:\.(?:py|json|ipynb)|/)", span)]
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_exist(page):
+    """In full, or by their end: `_fabric.py` after the folder that it is in."""
+    patterns = ("*", ".ci/*", "docs/*", "examples/*", "platforms/*", "dse/**/*", "tests/**/*")
+    known = {
+        path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)
+    }
+    found = named_files(ROOT / "docs" / page)
+    ends = {one.rstrip("/") for one in found} - {"dist"}  # what a build writes
+    wrong = {end for end in ends if not any(f"/{path}".endswith(f"/{end}") for path in known)}
+    assert not wrong
+    assert ends
