@@ -58,7 +58,7 @@ from dse.workload._registry import (
     workload_kind,
     workload_kinds,
 )
-from dse.workload._workload import Workload
+from dse.workload._workload import PLACEMENT_PREFIX, Workload
 
 __all__ = [
     "BOUND_LABEL",
@@ -66,6 +66,7 @@ __all__ = [
     "COST",
     "IDEAL",
     "MEMORY_HEADROOM",
+    "PLACEMENT_PREFIX",
     "PREDICTED_FIGURES",
     "PRICE_FIGURES",
     "SAMPLE_FIGURES",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from dse.workload._prediction import Prediction
     from dse.workload._programs import Program
 
+#: Begins the name of a parameter that places one table, with `plan: joint`.
+PLACEMENT_PREFIX = "plan."
+
 
 class Workload(ABC):
     """Something to train; each kind has one implementation.
@@ -453,6 +456,9 @@ class Workload(ABC):
         self, platforms: Mapping[str, Platform], choices: Mapping[str, Sequence[ParameterValue]]
     ) -> tuple[Parameter, ...]:
         """Returns parameters that decide the plan, for a sampler that chooses it as well.
+
+        Their names begin with :data:`PLACEMENT_PREFIX`, by which others tell them from what people
+        choose.
 
         Args:
             platforms: Every platform that may be chosen, by name.

@@ -10,7 +10,7 @@ import warnings
 from dse.report._metrics import metric_formats
 from dse.report.page._payload import rounded
 from dse.search import TrialStatus
-from dse.workload.dlrm import PLACEMENT_PREFIX
+from dse.workload import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,8 +30,7 @@ from dse.report.page._timeline import timeline_view
 from dse.report.page._validation import validation_view
 from dse.search import TrialStatus
 from dse.search.analyse import front_outcomes, group_reasons
-from dse.workload import program_label, workload_kind
-from dse.workload.dlrm import PLACEMENT_PREFIX
+from dse.workload import PLACEMENT_PREFIX, program_label, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.sharding import ShardingType
-from dse.workload import program_label, workload_kind
-from dse.workload.dlrm import PLACEMENT_PREFIX
+from dse.workload import PLACEMENT_PREFIX, program_label, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._parameters import (
     NO_CONSTRAINTS,
-    PLACEMENT_PREFIX,
     TYPE_SEPARATOR,
     DlrmParameters,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "DLRM_PROGRAMS",
     "NODE_SLOTS",
     "NO_CONSTRAINTS",
-    "PLACEMENT_PREFIX",
     "TYPE_SEPARATOR",
     "DenseBottom",
     "DlrmJob",

@@ -22,7 +22,7 @@ from dse.sharding import (
     plan_greedily,
 )
 from dse.workload._parameters import Parameter
-from dse.workload.dlrm._parameters import PLACEMENT_PREFIX
+from dse.workload._workload import PLACEMENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -46,9 +46,6 @@ TYPE_SEPARATOR = "+"
 #: The choice of no constraints on tables.
 NO_CONSTRAINTS = "none"
 
-#: Begins the name of the outer parameter that places a table, with `plan: joint`.
-PLACEMENT_PREFIX = "plan."
-
 
 #: Name of the parameter `train_pipeline` in earlier versions, when it was a switch.
 FORMER_PIPELINE = "prefetch_input"

@@ -19,6 +19,7 @@ from dse.sharding import (
 )
 from dse.workload._launch import LaunchMode
 from dse.workload._model_workload import ModelWorkload
+from dse.workload._workload import PLACEMENT_PREFIX
 from dse.workload.dlrm._chosen import (
     chosen_constraints,
     chosen_software,
@@ -32,7 +33,6 @@ from dse.workload.dlrm._contents import model_contents
 from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm._joint import placement_parameters
 from dse.workload.dlrm._parameters import (
-    PLACEMENT_PREFIX,
     TYPE_SEPARATOR,
     DlrmParameters,
 )
