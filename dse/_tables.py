@@ -33,6 +33,8 @@ _MAX_COLUMNS = 1000
 
 #: Unreadable rows that are listed one by one.
 _MAX_LISTED = 10
+#: Longest part of a line that a message quotes.
+_MAX_SHOWN = 60
 
 _PARQUET_MAGIC = b"PAR1"
 _DELIMITERS = (",", "\t", ";", "|")
@@ -208,12 +210,13 @@ def _json_lines(text: str, file: str) -> Table:
             problems.append(Diagnostic(file, line, None, "", message))
             continue
         if not isinstance(record, dict):
-            message = f"expected one object a line, found a {type(record).__name__}"
+            message = f"expected one object a line, found `{content.strip()[:_MAX_SHOWN]}`"
             problems.append(Diagnostic(file, line, None, "", message))
             continue
         records.append(record)
         rows.append(line)
-    _raise_first(problems)
+    # Without a single object it is a file of another kind, of which one line says enough.
+    _raise_first(problems if records else problems[:1])
     names = dict.fromkeys(key for record in records for key in record)
     _check_names(list(names), file, None)
     columns = {key: objects([record.get(key) for record in records]) for key in names}

@@ -128,7 +128,12 @@ def test_json_that_is_none(tmp_path):
     assert f"{path}:2: not valid JSON" in refusal(ConfigError, lambda: read(path))
     path = write(tmp_path, "a.jsonl", json.dumps(RECORDS) + "\n")
     message = refusal(ConfigError, lambda: read(path))
-    assert f"{path}:1: expected one object a line, found a list" in message
+    assert f"{path}:1: expected one object a line, found `[" in message
+    # One document over many lines is one problem.
+    path = write(tmp_path, "a.json", json.dumps(RECORDS, indent=1) + "\n")
+    message = refusal(ConfigError, lambda: read(path))
+    assert message.startswith(f"{path}:1: ")
+    assert len(message.splitlines()) == 1
 
 
 def test_a_value_that_one_record_lacks(tmp_path):
