@@ -11,6 +11,7 @@ from dse.errors import ConfigError
 from dse.model import (
     AttentionKind,
     ModelFile,
+    SlidingWindow,
     TransformerFamily,
     TransformerModel,
     list_models,
@@ -224,6 +225,20 @@ def test_arithmetic_follows_the_published_formula(name):
     published = 96 * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))
     repeated = layers * model.layer_flops_per_sample
     assert model.model_flops_per_sample + repeated == pytest.approx(published, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("family", "window", "expected"),
+    [
+        (TransformerFamily.GPT, None, (1 + 2 + 3 + 4) / 4),
+        (TransformerFamily.GPT, SlidingWindow(2), (1 + 2 + 2 + 2) / 4),
+        (TransformerFamily.GPT, SlidingWindow(8), (1 + 2 + 3 + 4) / 4),
+        (TransformerFamily.BERT, None, 4),
+    ],
+)
+def test_tokens_that_a_token_sees_by_hand(family, window, expected):
+    model = replace(load_model("gpt_22b"), sequence_length=4, family=family, window=window)
+    assert model.attended_tokens == expected
 
 
 def test_every_shipped_transformer_loads():

@@ -179,6 +179,23 @@ def test_gathered_tokens_and_scattered_sums():
     assert Transfers(asked, 4096).experts().inside_s == pytest.approx(by_hand)
 
 
+def test_gradients_of_experts_in_several_copies_by_hand():
+    # Two copies of four shards each, and a rank has four of the eight experts: it scatters the
+    # others' gradients over four ranks, those of its experts over two, and adds up both parts.
+    asked = job(expert=2, data_sharding=DataSharding.PARAMETERS, sharding_degree=4)
+    cluster, value = asked.cluster, asked.gradient_bytes
+    rest, experts = 3e6, 8e6
+    by_hand = sum(
+        float(collective_estimate(cluster, op, value * count, group).time_s)
+        for op, count, group in (
+            (CollectiveOp.REDUCE_SCATTER, rest, Group(1, 4)),
+            (CollectiveOp.REDUCE_SCATTER, experts, Group(1, 2)),
+            (CollectiveOp.ALL_REDUCE, rest / 4 + experts / 2, Group(1, 2)),
+        )
+    )
+    assert Transfers(asked, 4096).reduced(rest, experts).inside_s == pytest.approx(by_hand)
+
+
 @pytest.mark.parametrize("gpus", [8, 16])
 def test_a_token_is_sent_once_to_a_rank_and_once_to_a_node(gpus):
     many = replace(MODEL, experts=MixtureOfExperts(count=128, active=8, ffn_hidden=768))
@@ -246,6 +263,15 @@ def test_biases_and_limits_of_experts_by_hand():
     # bias: weight times bias 4, sum 2 + 4 + 4, put together 8, cast 6.
     assert traffic(work.forward()) == rows * (2 * 4 * 2 * 2 * inner + 28 * hidden)
     assert traffic(work.backward()) == rows * (8 * 2 * 2 * inner + 40 * hidden)
+
+
+def test_the_gradient_of_an_activation_without_a_gate_by_hand():
+    # It reads what went in and the gradient of what came out, and writes one of its own.
+    work = ExpertWork(job(replace(MODEL, gated_ffn=False)))
+    (largest, *_) = sorted(
+        (k.traffic_bytes for k in work.backward() if isinstance(k, Elementwise)), reverse=True
+    )
+    assert largest == 3 * 2 * (2 * 4096) * 14336
 
 
 def test_mxfp8_has_biases_and_limits_inside_its_products():

@@ -191,6 +191,14 @@ def test_a_share_of_the_layers_is_recomputed_by_hand():
     assert kept == pytest.approx(12 * less + 36 * whole + whole - less)
 
 
+def test_arithmetic_of_recomputed_layers_alone_counts_as_repeated():
+    # 12 of GPT-22B's 48 layers run forward twice.
+    asked = problem(data=8, recompute=Recompute.FULL, recompute_layers=12)
+    figures, possible = dict(asked.metrics(1.0)), 8 * asked.cluster.device.peak.of(Precision.FP16)
+    repeated = figures["hardware_flops_utilization"] - figures["model_flops_utilization"]
+    assert repeated * possible == pytest.approx(64 * 12 * asked.model.layer_flops_per_sample)
+
+
 def test_parts_of_a_layer_are_dropped_by_hand():
     model = load_model("llama3_8b")
     tokens, hidden, inner = model.sequence_length, model.hidden, model.ffn_hidden

@@ -152,6 +152,18 @@ def test_zero_bubble_makes_gradients_of_weights_late_by_hand():
     assert words(2) == "F0 B0 F1 B1 F2 B2 W0 W1 W2"
 
 
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [(Schedule.ONE_F_ONE_B, [11, 9, 7, 5]), (Schedule.ZERO_BUBBLE, [8, 7, 6, 5])],
+)
+def test_passes_before_the_first_gradient_of_interleaved_stages_by_hand(schedule, expected):
+    # Four for the first chunks of all micro-batches of a round, one of its own, and for each later
+    # stage two, or one where a gradient does not wait for those of weights (PyTorch's
+    # ScheduleInterleavedZeroBubble).
+    orders = [stage_order(4, 2, 8, stage, schedule) for stage in range(4)]
+    assert [[one.backward for one in order].index(True) for order in orders] == expected
+
+
 @pytest.mark.parametrize(("p", "v", "m"), [(2, 1, 1), (4, 1, 2), (4, 1, 9), (4, 2, 8), (8, 3, 16)])
 def test_zero_bubble_runs_every_pass_once_and_holds_no_more_than_the_first_stage(p, v, m):
     for stage in range(p):
