@@ -66,6 +66,19 @@ def test_sources_say_what_was_measured():
     assert continued.inside.basis == "continued"
 
 
+@pytest.mark.parametrize("ranks", [3, 6])
+def test_numbers_of_ranks_between_those_measured_are_continued(ranks):
+    source = expected_collective(H100.cluster(ranks), "all_reduce", MIB).inside
+    assert (source.basis, source.ranks) == ("continued", (2, 4, 8))
+
+
+def test_two_nodes_have_a_source_between_them():
+    found = expected_collective(H100.cluster(16), "all_reduce", MIB)
+    assert found.domains == 2
+    assert found.between is not None
+    assert found.between.basis == "formulas"
+
+
 def test_answers_are_short():
     found = expected_collective(H100.cluster(16), "all_reduce", MIB)
     table = CollectiveTable("all_reduce", "h100_sxm", "nvswitch", "efa", (found,))

@@ -86,6 +86,15 @@ def test_nothing_takes_no_time(op):
         assert np.isfinite(empty.spread).all()
 
 
+@pytest.mark.parametrize("op", STREAMING_OPERATORS)
+def test_no_operator_exceeds_the_peak_rate_of_its_arithmetic(op):
+    sizes = some_sizes(op, 2048)
+    products = STREAMING_OPERATORS[op].matrix_efficiency is not None or op == "cross_layer"
+    peak = DEVICE.peak.fp16_flops_per_s if products else DEVICE.peak.fp32_flops_per_s
+    least_s = streaming_work(op, sizes, Precision.FP16).flops / peak
+    assert streaming_estimate(DEVICE, op, sizes, Precision.FP16).time_s >= least_s
+
+
 def test_attention_is_bound_by_arithmetic_or_bytes():
     long = {"batch": 8, "heads": 16, "queries": 4096, "keys": 4096, "dim": 128}
     flops = 4 * 8 * 16 * 4096 * 4096 * 128

@@ -89,6 +89,17 @@ def test_gemm_in_two_bytes(precision, dtype):
     assert make("gemm", precision)().dtype == getattr(torch, dtype)
 
 
+@pytest.mark.parametrize("op", [*ACTIVATIONS, *NORMS, *LOSSES, *CAUSAL])
+def test_backward_passes_alone_are_timed_without_their_forward_pass(op):
+    # Gradients are leaves; what comes forward could be differentiated.
+    assert make(op)().requires_grad == (not op.endswith("_backward"))
+
+
+@pytest.mark.parametrize("op", ["layer_norm_backward", "cross_entropy_backward"])
+def test_gradients_of_what_a_shift_does_not_change_add_up_to_zero(op):
+    assert make(op)().sum(dim=1).abs().max() < 1e-5
+
+
 def test_gemm_in_eight_bits_is_scaled():
     result = make("gemm", "fp8", m=16, n=32, k=48)()
     assert (result.dtype, tuple(result.shape)) == (torch.bfloat16, (16, 32))
