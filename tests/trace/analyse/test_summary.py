@@ -166,6 +166,20 @@ def test_info_and_simulation_agree_on_when_a_cpu_computes(tmp_path):
     assert simulated.idle_s == pytest.approx(step.idle_s)
 
 
+def test_the_last_step_of_a_cpu_is_split_by_when_it_computes(tmp_path):
+    """Two steps of 200 µs, which compute for 80 and for 150 of them."""
+    events = [
+        span("user_annotation", "ProfilerStep#3", 1000, 200, pid=10, tid=11),
+        operator("aten::mm", 1010, 80),
+        span("user_annotation", "ProfilerStep#4", 1200, 200, pid=10, tid=11),
+        operator("aten::mm", 1210, 100),
+        operator("aten::add", 1330, 50),
+    ]
+    (rank,) = summarise(read_kineto(write(tmp_path / "t.json", events))).ranks
+    assert rank.last_step.cut_by == "profiler step 4"
+    assert (rank.last_step.compute_s, rank.last_step.idle_s) == pytest.approx((150e-6, 50e-6))
+
+
 def test_nested_calls_count_once(tmp_path):
     write(
         tmp_path / "t.json",

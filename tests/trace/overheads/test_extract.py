@@ -116,6 +116,18 @@ def test_pageable_copies_that_wait_are_no_launches_of_usual_length(tmp_path, nam
     assert profile.shared.launch is None
 
 
+def test_a_copy_that_waits_is_told_where_it_begins_the_trace(tmp_path):
+    events = [
+        call(0, 300, 1, name="cudaMemcpyAsync"),
+        kernel("Memcpy DtoH (Device -> Pageable)", 100, 150, 1, cat="gpu_memcpy"),
+        call(310, 5, 2),
+        kernel("k", 320, 3, 2),
+    ]
+    profile = profile_of(tmp_path, events)
+    assert profile.launch("cudaMemcpyAsync") is None
+    assert us(profile.shared.launch) == 5
+
+
 def test_allocations_are_left_out(tmp_path):
     events = [
         operator("a", 0, 500),

@@ -15,7 +15,7 @@ from dse.trace.whatif import (
     read_changes,
 )
 from tests.trace.helpers import document, operator, write
-from tests.trace.whatif.helpers import REDUCED_BYTES, rank_events
+from tests.trace.whatif.helpers import REDUCED_BYTES, Tape, rank_events
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,27 @@ def test_facts_of_the_tasks(captured):
     (reduces,) = editor.by_collective(editor.select(Selector(collective=("all_reduce",))))
     assert [editor.rank_of(task) for task in reduces] == [0, 1]
     assert [editor.size_of(task) for task in reduces] == [REDUCED_BYTES, REDUCED_BYTES]
+
+
+def test_gaps_between_operators_of_one_phase_belong_to_it(tmp_path):
+    tape = Tape()
+    number = tape.forward("aten::mm", 10)
+    tape.now += 10
+    tape.forward("aten::mm", 10)
+    tape.now += 20
+    tape.backward("MmBackward0", number, "aten::mm", 10)
+    tape.now += 30
+    tape.backward("MmBackward0", number, "aten::mm", 10)
+    tape.now += 40
+    tape.optimizer("SGD", ("aten::_foreach_add_", 5, None))
+    editor = tape.capture(tmp_path).editor()
+    gaps = editor.select(Selector(role=(TaskRole.HOST_GAP,)))
+    assert {round(1e6 * editor.duration_of(gap)): editor.phase_of(gap) for gap in gaps} == {
+        10: TrainingPhase.FORWARD,
+        20: TrainingPhase.OTHER,
+        30: TrainingPhase.BACKWARD,
+        40: TrainingPhase.OTHER,
+    }
 
 
 def test_selectors(captured):

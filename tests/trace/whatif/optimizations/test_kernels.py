@@ -147,6 +147,11 @@ def test_batch_norm(tmp_path):
     assert answer.after_s == pytest.approx((6 + 100 + 45 + 40 + 30 + 60 + 7) * 1e-6)
 
 
+def test_a_batch_norm_that_stays_as_it_is_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="changes nothing"):
+        apply(normalised(tmp_path), "batch_norm=1,activations=false")
+
+
 def test_no_batch_norm(layer):
     with pytest.raises(ConfigError, match="no batch-norm kernel"):
         apply(layer, "batch_norm")

@@ -169,6 +169,22 @@ def test_gpu_with_a_faster_host(make):
     assert sum(map(editor.duration_of, editor.select(calls))) == pytest.approx(0.5 * before)
 
 
+def test_a_step_without_work_of_a_device_has_none_to_run_elsewhere(tmp_path):
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 100, pid=10, tid=11),
+        operator("aten::view", 10, 20),
+        span("user_annotation", "ProfilerStep#2", 100, 100, pid=10, tid=11),
+        operator("aten::relu", 110, 20),
+        call(115, 5, 1),
+        kernel("relu", 125, 20, 1),
+    ]
+    traces = read_kineto(write(tmp_path / "t.json", events))
+    idle, busy = (captured_step(traces, step=step, platform=V100) for step in (1, 2))
+    with pytest.raises(ConfigError, match="no work of a device"):
+        after(idle, f"gpu={H100}")
+    assert after(busy, f"gpu={H100}")[0].machine.platform.name == H100
+
+
 def test_gpu_needs_to_know_both_devices(make, tmp_path):
     with pytest.raises(DseError, match="no_such_gpu"):
         after(make(), "gpu=no_such_gpu")
