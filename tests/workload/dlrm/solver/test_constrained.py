@@ -172,6 +172,20 @@ def test_host_memory_is_used_as_by_brute_force(types, memory_bytes):
     assert found.lower_bound_s <= best_s * (1 + 1e-9)
 
 
+def test_ranks_with_host_links_of_their_own_are_not_bounded_as_if_they_shared_one():
+    tables = tuple(make_table(f"t{i}", 400_000, pooling=50) for i in range(2))
+    scorer = make_scorer(tables)
+    constraints = (
+        TableConstraints("t*", allowed_types=frozenset({TW}), allowed_kernels=frozenset({UVM})),
+    )
+    request = request_of(scorer, constraints)
+    best_s = optimum_s(scorer, request)
+    # A table each: rows cross both links at once, and decide how long a step takes.
+    assert best_s > 4096 * 50 * 64 * 4 / scorer.problem.cluster.host_link.bandwidth_bytes_per_s
+    bound_s = lower_bound(scorer, request).iteration_time_s
+    assert 0.9 * best_s < bound_s <= best_s * (1 + 1e-9)
+
+
 TABLES = tuple(make_table(f"t{i}", 30_000 * (i + 1), pooling=3 + 4 * i) for i in range(5))
 
 

@@ -226,6 +226,14 @@ def test_ranks_without_rows_of_one_table_have_the_launches_of_another(cluster, k
     assert lower_bound(scorer, request).gap(optimum) < 0.02
 
 
+def test_a_rank_with_nothing_to_look_up_has_no_launch():
+    tables = (make_table("used", pooling=20), make_table("unused", pooling=0))
+    scorer = PlanScorer(dlrm(tables, make_cluster(2, 2), embedding=SLOW_LAUNCHES))
+    request = planning_request(scorer, TW, 0)
+    optimum = best_time_s(scorer, request, limit=10)
+    assert lower_bound(scorer, request).iteration_time_s <= optimum
+
+
 def test_a_group_leaves_nodes_without_launches_only_if_others_have_more():
     # Blocks of `hot` differ between ranks, so that a rank without rows of the others may be the
     # slowest one.
