@@ -189,7 +189,7 @@ class _Changed:
                 factor=FASTER,
                 iteration_time_s=self._length_s - gain_s,
                 gain_s=gain_s,
-                gain=gain_s / self._length_s if self._length_s else 0.0,
+                gain=gain_s / self._length_s,
             )
             for resource, gain_s in zip(self._resources, self._resource_gains_s, strict=True)
         ]

@@ -15,9 +15,12 @@ from dse.explanation import (
     TaskResources,
     compare_explanations,
     explain_graph,
+    resource_names,
 )
 from dse.graph import GraphBuilder, TaskKind
+from dse.machine import Precision
 from dse.simulate import breakdown, expanded, simulate
+from tests.conftest import make_cluster
 from tests.simulate.random_graphs import graphs, symmetric_ranks
 
 
@@ -221,6 +224,22 @@ def test_an_empty_graph_takes_no_time():
     graph = GraphBuilder().build()
     explained = explain_graph(graph, resources_of(graph), ())
     assert (explained.iteration_time_s, explained.path, explained.ranks) == (0.0, (), ())
+
+
+def test_nothing_is_faster_where_nothing_takes_time():
+    builder = GraphBuilder()
+    builder.add_task("lookup", TaskKind.COMPUTE, builder.add_stream(0, "compute"), 0.0)
+    graph = builder.build()
+    explained = explain_graph(graph, resources_of(graph), ("lookups",))
+    assert (explained.iteration_time_s, explained.sensitivities) == (0.0, ())
+
+
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [(Precision.FP32, "FLOP rate"), (Precision.TF32, "tensor cores")],
+)
+def test_what_multiplies_matrices_depends_on_the_precision(precision, name):
+    assert resource_names(make_cluster(), precision)[Resource.ARITHMETIC] == name
 
 
 @st.composite

@@ -204,6 +204,14 @@ def test_a_step_cannot_be_told_from_itself():
     assert found.tie
 
 
+@pytest.mark.parametrize("possible_first", [True, False])
+def test_what_is_impossible_is_not_compared(possible_first):
+    # Three samples for two replicas.
+    jobs = [PROBLEMS["data"], problem(data=2, batch=3)]
+    with pytest.raises(ConfigError, match="no multiple of data 2"):
+        compare_jobs(*(jobs if possible_first else jobs[::-1]))
+
+
 def test_comparisons_are_of_throughput_and_have_two_directions():
     first, second = PROBLEMS["tensor"], PROBLEMS["data"]
     forth, back = compare_jobs(first, second), compare_jobs(second, first)
