@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 import threading
 
@@ -14,6 +15,10 @@ import pytest
 
 from dse._reading import (
     MAX_DEPTH,
+    MAX_DOCUMENT_BYTES,
+    MAX_JOURNAL_BYTES,
+    MAX_TABLE_BYTES,
+    MAX_TRACE_BYTES,
     JsonProblemError,
     byte_limit,
     load_json,
@@ -309,6 +314,20 @@ def test_the_size_is_limited_and_the_environment_may_allow_more(tmp_path, monkey
     assert "more than the limit of 1000" in refusal(lambda: read(path))
     monkeypatch.setenv("DSE_MAX_FILE_BYTES", "100000")
     assert "more than the limit" not in refusal(lambda: read(path))
+
+
+def test_the_sizes_that_the_page_promises_are_those_that_hold():
+    page = (ROOT / "docs" / "security.md").read_text()
+    units = {"MiB": 2**20, "GiB": 2**30}
+    rows = re.findall(r"^\| ([^|]+) \| (\d+) (MiB|GiB)\b", page, re.MULTILINE)
+    promised = {what: int(count) * units[unit] for what, count, unit in rows}
+    of = {what.split()[0]: size for what, size in promised.items()}
+    assert of == {
+        "YAML": MAX_DOCUMENT_BYTES,
+        "measurements": MAX_TABLE_BYTES,
+        "journal": MAX_JOURNAL_BYTES,
+        "traces": MAX_TRACE_BYTES,
+    }
 
 
 def test_the_error_has_the_limit_and_how_to_raise_it(tmp_path):

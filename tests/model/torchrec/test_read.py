@@ -119,6 +119,15 @@ def test_the_file_is_the_model():
     assert (again.name, again.precision) == ("mine", Precision.BF16)
 
 
+def test_a_source_that_is_given_stands_in_place_of_the_class():
+    module = live()
+    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    assert f"tables: {name}," in read_torchrec(module).model.source
+    given = read_torchrec(module, source="our repository").model.source
+    assert "tables: our repository," in given
+    assert name not in given
+
+
 def test_equal_names_carry_their_collections():
     module = torch.nn.Module()
     module.left, module.right = Bags(USER), Bags(USER)

@@ -133,7 +133,7 @@ def test_cpu_timer_repeats_short_calls_until_a_sample_is_long():
 
 
 def test_cpu_timer_times_long_calls_one_by_one_and_settles_outside():
-    now = SimpleNamespace(ns=0, calls=0)
+    now = SimpleNamespace(ns=0, calls=0, settled=0)
 
     def call() -> None:
         now.ns += 5_000_000
@@ -141,11 +141,12 @@ def test_cpu_timer_times_long_calls_one_by_one_and_settles_outside():
 
     def settle() -> None:
         now.ns += 10**9
+        now.settled += 1
 
     sample = CpuTimer(settle=settle, clock_ns=lambda: now.ns).sampler(call)
-    now.calls = 0
+    now.calls = now.settled = 0
     assert sample() == pytest.approx(5e-3)
-    assert now.calls == 1
+    assert (now.calls, now.settled) == (1, 1)
 
 
 def test_cpu_timer_measures_something():

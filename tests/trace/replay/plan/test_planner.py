@@ -139,6 +139,21 @@ def test_what_a_skipped_operator_gave_comes_from_outside(tmp_path):
     assert outside(plan) == [10, 13]
 
 
+def test_a_skipped_operator_gives_a_new_tensor_of_a_number_that_was_known(tmp_path):
+    again = T(12, (4, 8))
+    plan = planned(
+        tmp_path,
+        [
+            call(2, 1, RELU, [X], [again]),
+            call(3, 1, "nowhere::op(Tensor self) -> Tensor", [X], [again]),
+            call(4, 1, MUL, [again, again], [T(14, (4, 8))]),
+        ],
+    )
+    first, second = plan.calls
+    assert outside(plan) == [10, 12]
+    assert second.positional[0] != TensorSlot(first.results[0])
+
+
 def test_sparse_tensors_cannot_come_from_outside(tmp_path):
     nodes = call(2, 1, RELU, [X], [T(12, (4, 8))])
     nodes["inputs"]["values"] = [[10, 0, 0, 0, 0, ""]]
