@@ -165,6 +165,12 @@ def test_no_file_takes_the_place_of_a_closed_stream():
     assert int(handle) > 2
 
 
+def test_what_is_meant_for_a_closed_output_goes_nowhere_else():
+    command = 'exec "$0" -m dse --version >&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 JOB = ["--platform", "h100_sxm", "--world-size", "2", "--global-batch-size", "16384"]
 
 

@@ -115,6 +115,11 @@ def test_names_are_completed(shell, words, expected):
     assert expected in found
 
 
+@pytest.mark.parametrize("option", ["--network", "--link"])
+def test_nothing_is_offered_of_a_platform_that_is_not_named(option):
+    assert complete("bash", ["dse", "predict", "x", option, "in"]).split() == []
+
+
 FRONT = """\
 number,status,equal_configurations,platform,world_size,throughput_samples_per_s
 14,feasible,0,b200_sxm,8,2e6

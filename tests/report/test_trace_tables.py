@@ -103,6 +103,25 @@ def test_figures_keep_all_digits(tmp_path, width):
     assert text.count(" 0.00 %") == 2
 
 
+@pytest.mark.parametrize(("group_size", "ranks"), [(2, "2"), (4, "2 of 4")])
+def test_a_collective_says_how_many_of_its_ranks_are_there(tmp_path, group_size, ranks):
+    described = {
+        "Collective name": "allreduce",
+        "In msg nelems": 1000,
+        "Out msg nelems": 1000,
+        "dtype": "Float",
+        "Group size": group_size,
+        "Process Group Name": "0",
+    }
+    for rank in range(2):
+        events = [call(0, 5, 1), kernel("ncclDevKernel_AllReduce", 8, 30, 1, **described)]
+        write(tmp_path / f"rank{rank}.json", events, rank=rank, world_size=group_size)
+    text = shown(print_trace_summary, summarise(read_kineto(tmp_path)), width=200)
+    (row,) = [line for line in text.splitlines() if line.startswith("all_reduce ")]
+    assert f"  {ranks}  " in row
+    assert (" of " in row) == (group_size > 2)
+
+
 def test_tables_of_operators_have_titles_of_their_own(tmp_path):
     file = write(
         tmp_path / "t.json",

@@ -50,6 +50,16 @@ def test_one_platform_in_detail(doctor):
     assert "datasheet" in text
 
 
+def test_fitted_families_are_listed_with_their_held_out_errors(doctor):
+    families = json.loads(doctor("--platform", "h100_sxm", "--json").stdout)["families"]
+    lines = doctor("--platform", "h100_sxm").stdout.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line}
+    assert families
+    for one in families:
+        error = f"{100 * one['gmae']:.1f}"
+        assert rows[one["family"]][1:4] == [str(one["models"]), f"{one['points']:,}", error]
+
+
 def test_a_broken_local_file_is_a_warning(tmp_path, doctor):
     (tmp_path / "local_cpu.yaml").write_text("schema_version: 1\n")
     done = doctor()
