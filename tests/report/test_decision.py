@@ -49,6 +49,15 @@ def test_figures_of_an_entry():
     assert take.doubling == ""
 
 
+def test_the_speed_of_a_captured_step_is_its_length_and_over_what_it_was():
+    take = replace(decide(three()).take, iteration_time_s=0.0125, throughput_per_s=math.nan)
+    one = replace(decide(three()), fastest=None, cheapest=None)
+    (plain,) = decision_entries(replace(one, take=take))
+    (faster,) = decision_entries(replace(one, take=replace(take, speedup=2.0)))
+    assert plain.speed == "12.500 ms a step"
+    assert faster.speed == "12.500 ms a step, 2 × as captured"
+
+
 @pytest.mark.parametrize(
     ("certificate", "words"),
     [

@@ -83,6 +83,18 @@ def test_transformers(tmp_path):
     assert json.loads(path.read_text())["parallelism"]
 
 
+@pytest.mark.parametrize(("batch", "warned"), [(512, False), (1024, True)])
+def test_a_batch_above_the_models_own_is_told(batch, warned):
+    # GPT 1.7B has a batch of 512 of its own.
+    done = recommend(
+        *("--budget", "60USD/h", "--platforms", "h100_sxm", "--world-sizes", "8"),
+        *("--batch-sizes", batch),
+        model="gpt_1_7b",
+    )
+    assert f"batch {batch:,}" in done.output
+    assert ("2 × the model's own 512" in done.output) == warned
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
