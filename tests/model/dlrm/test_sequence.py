@@ -75,6 +75,8 @@ def test_a_layer_by_hand():
     assert values(ops, "sequence.0.norm", rows) == 2 * 4
     assert values(ops, "sequence.0.uvqk.activation", rows) == 2 * 32
     assert values(ops, "sequence.0.gate", rows) == 3 * 10
+    # It reads the attention, its gate and the gradient of their product, and writes one of each.
+    assert values(backward(tiny()), "sequence.0.gate.backward", rows) == 5 * 10
     back = products(backward(tiny()))
     assert back["sequence.0.uvqk.weight_gradient"] == (32, 4, rows)
     assert back["sequence.0.project.input_gradient"] == (rows, 10, 4)
