@@ -226,3 +226,20 @@ def test_a_job_that_does_not_fit_says_so_first_and_exits_1():
     done = dse(*arguments, "--global-batch-size", 8192)
     assert done.returncode == 1
     assert done.stdout.startswith("does not fit: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "dlrm_tiny", *JOB, "--timeline"),
+        ("recommend", "dlrm_tiny", "--target", "1M samples/s", "--export"),
+        ("collective", "--platform", "h100_sxm", "--op", "all_reduce", "--plot"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_command_replaces_a_file_that_is_there(tmp_path, arguments):
+    there = tmp_path / "there.svg"
+    there.write_text("mine")
+    refused = dse(*arguments, there)
+    assert (refused.returncode, there.read_text()) == (2, "mine")
+    assert "--force" in refused.stderr

@@ -58,6 +58,15 @@ def test_the_speed_of_a_captured_step_is_its_length_and_over_what_it_was():
     assert faster.speed == "12.500 ms a step, 2 × as captured"
 
 
+def test_an_entry_has_the_price_of_its_machines_where_it_is_known():
+    decision = decide(study_of_trials(trial(0, 1e6, 0.10)))
+    # A million samples a second for 0.10 USD a million: 0.10 USD a second.
+    assert decision_entries(decision)[0].price == "360.00 USD/h"
+    unknown = replace(decision.take, price_usd_per_hour=None)
+    alone = replace(decision, take=unknown, fastest=None, cheapest=None)
+    assert decision_entries(alone)[0].price == ""
+
+
 @pytest.mark.parametrize(
     ("certificate", "words"),
     [

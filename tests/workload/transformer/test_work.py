@@ -104,6 +104,20 @@ def test_bytes_of_elementwise_kernels_by_hand():
     assert core[1].traffic_bytes == pytest.approx((4 + 5) * 8 * 2048 * 2048)
 
 
+def test_bytes_between_the_products_of_latent_attention_by_hand():
+    found, _ = work("deepseek_v3")
+    forward, backward = (found.attention.between(backward=back) for back in (False, True))
+    rows, columns, value = 4096, 1536 + 512, 2
+    # A norm reads its input and writes as much; backward it reads input and gradient and writes
+    # one, and its weights' gradient reads both again.
+    assert [k[0].traffic_bytes for k in (forward, backward)] == [
+        2 * rows * columns * value,
+        5 * rows * columns * value,
+    ]
+    # Of 128 heads: 64 columns rotated, and keys of 192 and values of 128 put together.
+    assert forward[1].traffic_bytes == 2 * rows * 128 * (64 + 192 + 128) * value
+
+
 @pytest.mark.parametrize(("tensor", "samples", "launches"), [(16, 1, 1), (32, 1, 5), (32, 2, 1)])
 def test_a_softmax_kernel_takes_groups_of_four_heads(tensor, samples, launches):
     # 64 heads: 4, 2 and 2 × 2 of them.
