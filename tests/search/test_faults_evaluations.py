@@ -134,7 +134,7 @@ dse.run("quick.yaml", trials=6, jobs=2, out=Path("study"))
 
 #: Evaluations need a class that only the script has.
 UNGUARDED_CONTEXT = """
-from dse.search import ProcessExecutor
+from dse.search.execute import ProcessExecutor
 from dse.search._proposals import Proposal
 
 class Context:

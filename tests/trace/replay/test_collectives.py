@@ -90,7 +90,7 @@ def test_a_call_has_tensors_numbers_and_its_group(tmp_path):
     assert found.operation == "alltoall_base_"
     assert [ref.tensor for ref in tensors_in(found.tensors)] == [13, 12]
     assert found.numbers == ([1, 2], [1, 3])
-    assert (found.ranks, found.group_size) == ((0, 1), 2)
+    assert found.ranks == (0, 1)
 
 
 def test_unknown_collectives_are_named_as_such(tmp_path):
