@@ -290,6 +290,12 @@ def test_a_study_is_scored_again_under_other_prices(tmp_path: Path) -> None:
         study.whatif()
 
 
+def test_a_study_of_a_space_that_is_an_object_is_scored_again(tmp_path: Path) -> None:
+    space = dse.load_space(SPACE)
+    study = dse.create_study(space, out=tmp_path / "study", executor="serial", seed=0).optimize(2)
+    assert study.whatif("price=+100%").repriced == 2
+
+
 def test_only_dataframes_need_the_packages_for_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

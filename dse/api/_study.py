@@ -219,11 +219,16 @@ class Study:
             ConfigError: A change is wrong, or changes nothing.
 
         Example:
-            >>> study.whatif("offer.price=+20%").after.front  # doctest: +SKIP
+            >>> study.whatif("price=+20%").after.front  # doctest: +SKIP
         """
         from dse.search.revise import revise_study
+        from dse.search.space import SearchSpace
 
-        return revise_study(self.result, overrides, replan=replan, jobs=jobs, progress=progress)
+        # One that was made in Python is in none of the study's files.
+        space = self._space if isinstance(self._space, SearchSpace) else None
+        return revise_study(
+            self.result, overrides, replan=replan, jobs=jobs, space=space, progress=progress
+        )
 
 
 def create_study(
