@@ -15,8 +15,8 @@ import time
 import pytest
 
 import dse
-from dse._files import write_atomically
-from dse._processes import starting
+from dse._io.writing import write_atomically
+from dse._process.starting import starting
 from dse.search import RunOptions, load_study, run
 from tests.search.runs import QUICK_SPACE
 

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from dse._reading import (
+from dse._io.reading import (
     MAX_DEPTH,
     MAX_DOCUMENT_BYTES,
     MAX_JOURNAL_BYTES,
@@ -73,7 +73,7 @@ CALLS = {
     # The reader itself; a study's journal; messages between the package's own processes; its own
     # JSON output; databases.
     "json.loads": {
-        "dse/_reading.py",
+        "dse/_io/reading.py",
         "dse/search/storage/_journal_line.py",
         "dse/trace/capture/_agent.py",
         "dse/trace/capture/startup/sitecustomize.py",
@@ -114,14 +114,14 @@ CALLS = {
     "*.load_model": {"dse/machine/fits/_trees.py"},
     # Files of the system, traces that the profiler just wrote, and scripts of the package.
     "*.read_text": {
-        "dse/_system.py",
+        "dse/_process/system.py",
         "dse/trace/capture/_agent.py",
         "dse/workload/dlrm/deploy/_torchrec.py",
     },
     "*.read_bytes": set(),
 }
 
-#: Modules that open files for reading without `dse._reading`.
+#: Modules that open files for reading without `dse._io.reading`.
 OPENS = {
     # Files that this process has just written.
     "dse/trace/capture/_profiler.py",

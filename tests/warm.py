@@ -9,7 +9,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import dse
-import dse._fork_server
+import dse._process.fork_server
 import dse.launch._rank
 import tests.search.runs  # noqa: F401
 

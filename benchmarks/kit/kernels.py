@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse._system import available_cores
+from dse._process.system import available_cores
 from dse.calibration.microbench import (
     default_threads,
     make_plan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:

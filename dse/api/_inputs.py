@@ -8,8 +8,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from dse._reading import is_folder
-from dse._suggest import hint
+from dse._io.reading import is_folder
+from dse._text.suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.api._inputs import open_workload, overrides_with, plan_or_path
 from dse.errors import ConfigError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._html import rows_html
+from dse._text.html import rows_html
 
 if TYPE_CHECKING:
     from dse.sharding import ShardingPlan

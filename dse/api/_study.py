@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse._html import rows_html
-from dse._suggest import hint
+from dse._text.html import rows_html
+from dse._text.suggest import hint
 from dse.api._inputs import overrides_with
 from dse.errors import ConfigError, OptionalDependencyError, StudyError
 

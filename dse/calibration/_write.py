@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from dse._files import write_atomically
-from dse._interrupts import defer_interrupts
+from dse._io.writing import write_atomically
+from dse._process.interrupts import defer_interrupts
 from dse.config import SCHEMA_VERSION, read_source
 from dse.errors import StudyError
 from dse.machine.host import HOST_FIGURES

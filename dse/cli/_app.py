@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from dse import __version__
-from dse._reading import shown_path
+from dse._io.reading import shown_path
 from dse.cli import files, job, machine, study, trace
 from dse.cli._errors import UsageError, usage_problem
 from dse.cli._exit import ExitCode
@@ -268,7 +268,7 @@ def _discard(stream: TextIO) -> None:
 
 
 def _end_with(message: str) -> NoReturn:
-    from dse._terminal import visible
+    from dse._text.terminal import visible
 
     try:
         for line in message.splitlines():

@@ -10,8 +10,8 @@ from pathlib import Path
 import re
 from typing import TYPE_CHECKING, Any
 
-from dse._catalog import DocumentKind, find_document, list_documents
-from dse._reading import read_text
+from dse._io.catalog import DocumentKind, find_document, list_documents
+from dse._io.reading import read_text
 from dse.errors import DseError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dse._suggest import hint, nearest
+from dse._text.suggest import hint, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -327,7 +327,7 @@ def new_file(option: str, path: Path | None, *, force: bool) -> None:
     Raises:
         ConfigError: The file exists, or a folder or a device does.
     """
-    from dse._reading import check_writable
+    from dse._io.reading import check_writable
 
     if path is None:
         return

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
 
 def emit(result: object, show: Callable[[Console], None], *, as_json: bool) -> None:
@@ -21,7 +21,7 @@ def emit(result: object, show: Callable[[Console], None], *, as_json: bool) -> N
         show: Prints the same for people.
         as_json: Whether to print JSON.
     """
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
     if as_json:
         typer.echo(to_json(result))

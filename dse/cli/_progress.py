@@ -70,7 +70,7 @@ def progress(
         quiet: Show nothing.
         patience_s: Seconds after which it is shown.
     """
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse._catalog import (
+from dse._io.catalog import (
     DocumentKind,
     builtin_folder,
     display_path,
@@ -11,7 +11,7 @@ from dse._catalog import (
     list_documents,
     name_hint,
 )
-from dse._reading import MAX_RANKS
+from dse._io.reading import MAX_RANKS
 from dse.config._base import SCHEMA_VERSION, Document, OneOrMany, StrictModel
 from dse.config._diagnose import problem_text
 from dse.config._fields import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, RootModel
 
-from dse._suggest import nearest
+from dse._text.suggest import nearest
 from dse.config._base import Document
 from dse.config._yaml import field_name
 from dse.errors import Diagnostic

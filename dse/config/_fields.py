@@ -18,8 +18,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from dse._catalog import from_folder, is_path
-from dse._reading import MAX_RANKS, path_exists, shown_path
+from dse._io.catalog import from_folder, is_path
+from dse._io.reading import MAX_RANKS, path_exists, shown_path
 from dse.config._quantities import (
     exact_quantity,
     parse_quantity,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from dse._reading import (
+from dse._io.reading import (
     MAX_DOCUMENT_BYTES,
     JsonProblemError,
     byte_limit,

@@ -12,7 +12,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config._quantities import quantity_parts, readable_quantity
 from dse.errors import ConfigError, UnknownNameError
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 
-from dse._digits import dollars
-from dse._suggest import nearest
+from dse._text.digits import dollars
+from dse._text.suggest import nearest
 from dse.config._units import (
     EXAMPLES,
     FIGURES,

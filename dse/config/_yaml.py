@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dse._reading import MAX_DEPTH, MAX_DIGITS
+from dse._io.reading import MAX_DEPTH, MAX_DIGITS
 from dse.errors import Diagnostic
 
 if TYPE_CHECKING:

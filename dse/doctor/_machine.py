@@ -14,7 +14,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from dse._system import ROOT, available_cores, cpu_name, memory_bytes, read_system_file
+from dse._process.system import ROOT, available_cores, cpu_name, memory_bytes, read_system_file
 from dse.doctor._findings import Topic, finding
 from dse.doctor._packages import version
 

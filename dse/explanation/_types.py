@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._digits import significant
-from dse._html import fields_html
+from dse._text.digits import significant
+from dse._text.html import fields_html
 
 if TYPE_CHECKING:
     from dse.explanation._resources import Resource

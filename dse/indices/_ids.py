@@ -1,7 +1,7 @@
 """Row numbers: how they follow from popularity.
 
 Which row number a popular row has makes no difference to a whole table, but to blocks of its rows
-(:mod:`dse.lookup_blocks`) and to drawn row numbers.
+(:mod:`dse.indices._blocks`) and to drawn row numbers.
 """
 
 from __future__ import annotations

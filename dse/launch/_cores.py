@@ -12,7 +12,7 @@ from itertools import pairwise
 import os
 from typing import TYPE_CHECKING
 
-from dse._system import read_system_file
+from dse._process.system import read_system_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

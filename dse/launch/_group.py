@@ -16,7 +16,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dse._processes import OWN_PREFIX, start, start_method, starting
+from dse._process.starting import OWN_PREFIX, start, start_method, starting
 from dse._torch import load_torch
 from dse.errors import WorkerError
 from dse.launch._cores import partition_cores

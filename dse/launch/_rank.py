@@ -17,7 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from dse._processes import end_with_starter
+from dse._process.starting import end_with_starter
 from dse._torch import load_torch
 from dse.launch._cores import pin_process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dse._digits import decimals, dollars, significant
+from dse._text.digits import decimals, dollars, significant
 from dse.report.console import UNKNOWN
 from dse.workload import COST, workload_kind
 

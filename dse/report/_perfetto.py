@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.graph import TaskKind, collective_members
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dse._files import write_atomically
-from dse._reading import is_file, shown_path
+from dse._io.reading import is_file, shown_path
+from dse._io.writing import write_atomically
 from dse.errors import StudyError
 from dse.search._header import StudyHeader, header_to_yaml, load_header
 from dse.search._tables import csv_text, parquet_bytes, trial_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from dse._reading import open_file
+from dse._io.reading import open_file
 from dse.config import (
     IN_MEMORY,
     DocumentKind,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import DocumentKind, find_document, key_places, parse_document
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.platforms import derive_platform, list_platforms, load_platform

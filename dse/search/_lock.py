@@ -13,7 +13,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from dse._files import unwritable
+from dse._io.writing import unwritable
 from dse.errors import StudyError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._interrupts import defer_interrupts
+from dse._process.interrupts import defer_interrupts
 from dse.search._polish import FrontPolish
 from dse.search._proposals import Batch, Effort, Proposal
 from dse.search._records import TrialStatus

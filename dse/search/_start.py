@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._reading import path_exists
+from dse._io.reading import path_exists
 from dse.errors import StudyError
 from dse.search._records import CHANGES_ROLE, TrialStatus
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from dse._html import fields_html
-from dse._reading import read_text
+from dse._io.reading import read_text
+from dse._text.html import fields_html
 from dse.config import Document, parse_json
 
 if TYPE_CHECKING:

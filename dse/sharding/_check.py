@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse._suggest import nearest
+from dse._text.suggest import nearest
 from dse.errors import PlanError
 from dse.sharding._plan import NEAREST_WITHOUT_POOLING, ComputeKernel, ShardingType
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from dse._reading import read_text
+from dse._io.reading import read_text
 from dse.config import MAX_COUNT, StrictModel, parse_json
 from dse.errors import PlanError
 from dse.sharding._kernels import KernelName

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from dse._html import grid_html
-from dse._suggest import hint
+from dse._text.html import grid_html
+from dse._text.suggest import hint
 from dse.errors import UnknownNameError
 
 if TYPE_CHECKING:

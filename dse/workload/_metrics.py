@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
-from dse._digits import significant
+from dse._text.digits import significant
 from dse.config import UnitKind
 
 if TYPE_CHECKING:

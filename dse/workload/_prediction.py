@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, overload
 
 from pydantic import Field
 
-from dse._digits import dollars, significant
-from dse._html import fields_html
-from dse._suggest import hint
+from dse._text.digits import dollars, significant
+from dse._text.html import fields_html
+from dse._text.suggest import hint
 from dse.errors import UnknownNameError
 from dse.simulate import RankBreakdown
 from dse.workload._programs import IDEAL

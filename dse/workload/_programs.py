@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import UnknownNameError
 
 if TYPE_CHECKING:

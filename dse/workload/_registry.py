@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from dse._reading import is_folder
-from dse._suggest import hint
+from dse._io.reading import is_folder
+from dse._text.suggest import hint
 from dse.config import (
     IN_MEMORY,
     DocumentKind,

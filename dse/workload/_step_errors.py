@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse._reading import load_json, read_text
+from dse._io.reading import load_json, read_text
 from dse.workload._programs import IDEAL
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING, ClassVar
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import check_data
 from dse.errors import ConfigError
 from dse.machine import Precision

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse._reading import JsonProblemError, load_json
+from dse._io.reading import JsonProblemError, load_json
 from dse.config import parse_plain
 from dse.errors import ConfigError
 from tests.fuzzing import check_words

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from dse._terminal import Console
+from dse._text.terminal import Console
 from dse.report.console import Table, facts, figures, line, names, texts
 
 WORDS = st.lists(st.text("abcdef_-", min_size=1, max_size=24), max_size=8).map(" ".join)

@@ -14,7 +14,7 @@ import subprocess
 import pytest
 from rich.console import Console as PlainConsole
 
-from dse._terminal import Console, visible
+from dse._text.terminal import Console, visible
 from dse.report import render_report
 from dse.report.terminal.studies import print_study, print_validation
 from dse.search import RunOptions, TrialStatus, run, trial_table

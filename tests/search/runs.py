@@ -22,7 +22,7 @@ import plotly  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pytest
 
-from dse._processes import start_method
+from dse._process.starting import start_method
 from dse.cli import main
 from dse.errors import DseError
 import dse.report

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.errors import ConfigError, StudyError
 from dse.search import RunOptions, run
 from dse.search.storage._journal_backend import JournalBackend

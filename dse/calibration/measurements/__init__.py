@@ -8,7 +8,7 @@ the samples' notes. Nothing is fitted here.
 
 from __future__ import annotations
 
-from dse._tables import Origin, RowKind
+from dse._io.tables import Origin, RowKind
 from dse.calibration.measurements._checks import check_files
 from dse.calibration.measurements._columns import ColumnOptions
 from dse.calibration.measurements._dispatch import dispatch_message_bytes

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse._suggest import hint
-from dse._tables import objects
+from dse._io.tables import objects
+from dse._text.suggest import hint
 from dse.calibration.measurements._samples import joined
 from dse.errors import CalibrationError, ConfigError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse._tables import Table
+    from dse._io.tables import Table
     from dse.calibration.measurements._names import Vocabulary
     from dse.calibration.measurements._samples import CollectiveSamples
     from dse.errors import Diagnostic

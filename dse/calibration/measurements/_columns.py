@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING
 
-from dse._suggest import hint
-from dse._tables import snake_case
+from dse._io.tables import snake_case
+from dse._text.suggest import hint
 from dse.calibration.measurements._names import SIZE_UNITS, TIME_UNITS, UNIT_OF_SUFFIX
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse._tables import Table
+    from dse._io.tables import Table
 
 #: Our names of columns to usual ones, in snake case.
 USUAL_NAMES: Mapping[str, tuple[str, ...]] = {

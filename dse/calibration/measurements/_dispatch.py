@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._tables import objects
+from dse._io.tables import objects
 from dse.calibration.measurements._names import value_bytes_of
 
 if TYPE_CHECKING:
-    from dse._tables import Table
+    from dse._io.tables import Table
 
 #: Columns by which these tables are known.
 _COLUMNS = {

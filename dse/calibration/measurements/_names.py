@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._tables import snake_case
+from dse._io.tables import snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dse._tables import Origin, RowKind, Table, objects
+from dse._io.tables import Origin, RowKind, Table, objects
 from dse.errors import ConfigError, Diagnostic
 
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\s")

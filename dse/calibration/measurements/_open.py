@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse._reading import MAX_TABLE_BYTES, read_bytes
-from dse._suggest import hint
-from dse._tables import Table, parse_table, snake_case, table_text
+from dse._io.reading import MAX_TABLE_BYTES, read_bytes
+from dse._io.tables import Table, parse_table, snake_case, table_text
+from dse._text.suggest import hint
 from dse.calibration.measurements._checks import Checker, check_count, check_repeats
 from dse.calibration.measurements._columns import (
     DEVICE_COLUMNS,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse._tables import Origin
+    from dse._io.tables import Origin
     from dse.calibration.measurements._columns import ColumnOptions
     from dse.calibration.measurements._names import Vocabulary
 

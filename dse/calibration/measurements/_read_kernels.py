@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.calibration.measurements._columns import NO_OPTIONS, ColumnOptions
 from dse.calibration.measurements._names import (
     DATA_TYPES,

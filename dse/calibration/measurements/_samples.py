@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
-from dse._tables import Origin
+from dse._io.tables import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from dse._system import available_cores, cpu_name, read_system_file
+from dse._process.system import available_cores, cpu_name, read_system_file
 from dse._torch import load_torch
 from dse.calibration.microbench.plan._points import MachineInfo
 from dse.errors import CalibrationError

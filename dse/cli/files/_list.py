@@ -11,7 +11,7 @@ from dse.cli._options import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
 #: Headings of columns whose keys are longer than what they hold.
 _SHORT = {"devices_per_node": "devices", "usd_per_node_hour": "USD/h", "fitted": "fitted on"}

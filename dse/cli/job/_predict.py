@@ -11,7 +11,7 @@ from dse.cli._options import ForceOption, JsonOption, TimelineOption, new_file
 from dse.cli.job._options import describes_job
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli.job._request import Request
 
 _EXPLAINING = "Explaining"

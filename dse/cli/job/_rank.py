@@ -13,7 +13,7 @@ from dse.cli._options import JsonOption
 from dse.cli.job._options import TRANSFORMER_OPTIONS, describes_job
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli.job._request import Request
 
 

@@ -15,7 +15,7 @@ from dse.cli._options import ForceOption, JsonOption, SeedOption, listed, new_fi
 from dse.cli.job._options import TRANSFORMER_OPTIONS, describes_job
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli.job._request import Request
     from dse.sharding import TableConstraints
 
@@ -71,7 +71,7 @@ def shard_command(
     as_json: JsonOption = False,
 ) -> None:
     """Find the sharding plan with the shortest iteration, with a lower bound and the gap to it."""
-    from dse._files import write_atomically
+    from dse._io.writing import write_atomically
     from dse.cli._output import emit, to_json
     from dse.cli._progress import progress
     from dse.cli.job._predictions import (
@@ -102,7 +102,7 @@ def shard_command(
                 seed=seed,
             )
     except InfeasibleError as error:
-        from dse._terminal import visible
+        from dse._text.terminal import visible
 
         for text in str(error).splitlines():
             typer.echo(f"infeasible: {visible(text)}", err=True)

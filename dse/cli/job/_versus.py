@@ -89,7 +89,7 @@ def _from_file(path: str) -> dict[str, Any]:
 
 
 def _known(key: str) -> str:
-    from dse._suggest import nearest
+    from dse._text.suggest import nearest
 
     name = key.removeprefix("--").replace("-", "_")
     name = _ALIASES.get(name, name)

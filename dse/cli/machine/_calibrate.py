@@ -17,7 +17,7 @@ from dse.errors import CalibrationError, ConfigError, DseError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.calibration import MachineCalibration
     from dse.calibration.microbench import MachineInfo, MeasurementPlan, Progress, SessionResult
     from dse.calibration.microbench.plan import CollectivePoint, KernelPoint
@@ -125,7 +125,7 @@ def calibrate_command(
 
     Measured points are kept next to the platform: the same command continues where it ended.
     """
-    from dse._system import available_cores
+    from dse._process.system import available_cores
     from dse.calibration import fit_machine, write_machine
     from dse.calibration.microbench import (
         default_local_ranks,

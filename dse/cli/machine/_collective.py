@@ -19,7 +19,7 @@ from dse.cli._options import (
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.machine.collectives import CollectiveTable
 
 

@@ -14,7 +14,7 @@ from dse.cli._options import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.doctor import Finding
     from dse.machine.platforms import FittedFamily, Platform, PlatformFact
 

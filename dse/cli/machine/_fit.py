@@ -15,7 +15,7 @@ from dse.errors import ConfigError, DseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.calibration import FitOrigin
     from dse.calibration.measurements import ColumnOptions
     from dse.machine import Cluster

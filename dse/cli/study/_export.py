@@ -58,7 +58,7 @@ def export_command(
     force: ForceOption = False,
 ) -> None:
     """Write the plan, the whole configuration, or the changes of one candidate."""
-    from dse._files import write_atomically
+    from dse._io.writing import write_atomically
     from dse.search import export_text, load_study
 
     study = load_study(study_dir).result
@@ -79,7 +79,7 @@ def export_command(
 def _write_folder(
     study: StudyResult, candidate: int, kind: str, out: Path, module_path: str, *, force: bool
 ) -> None:
-    from dse._files import write_atomically
+    from dse._io.writing import write_atomically
     from dse.search import export_files
 
     if out.is_dir() and any(out.iterdir()) and not force:

@@ -23,7 +23,7 @@ from dse.cli._options import (
 from dse.cli.job._options import describes_job
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli.job._request import Request
     from dse.search.recommend import Recommendation, Solved
 
@@ -113,7 +113,7 @@ def recommend_command(
     as_json: JsonOption = False,
 ) -> None:
     """Find the cheapest configuration that reaches a throughput or a deadline, or the fastest."""
-    from dse._files import write_atomically
+    from dse._io.writing import write_atomically
     from dse.api import recommend
     from dse.cli._output import emit
     from dse.cli._progress import progress

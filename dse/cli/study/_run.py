@@ -22,7 +22,7 @@ from dse.cli._options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli._progress import Display
     from dse.search import Study, TrialRecord
 
@@ -116,7 +116,7 @@ def run_command(
     from shlex import quote
     import sys
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli._output import emit
     from dse.cli._progress import progress
     from dse.report import write_report

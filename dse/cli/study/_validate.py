@@ -75,7 +75,7 @@ def validate_command(
     """Run a study's best candidates for real and check how far its ranking can be trusted."""
     from dataclasses import replace
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli._progress import progress
     from dse.config import UnitKind
     from dse.errors import ConfigError

@@ -19,7 +19,7 @@ from dse.cli._options import (
 )
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.search import StudyResult
     from dse.search.revise import Revision
 

@@ -12,7 +12,7 @@ from dse.cli._options import JsonOption, folder_of, quantity
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.trace.capture import CaptureRecord, CommandRecording
 
 #: The first argument that is not an option begins the command with its own options.

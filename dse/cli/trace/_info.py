@@ -10,7 +10,7 @@ from dse.cli._options import JsonOption, TracesArgument
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
 
 def info_command(

@@ -12,7 +12,7 @@ from dse.cli._options import ForceOption, JsonOption, new_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
 
 
 def overheads_command(

@@ -20,7 +20,7 @@ from dse.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.trace import RankResimulation, RankTrace, TraceGraph
 
 

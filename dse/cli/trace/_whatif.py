@@ -21,7 +21,7 @@ from dse.cli._options import (
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli._progress import Display
     from dse.trace.whatif import Change, WhatIf
 
@@ -71,7 +71,7 @@ def whatif_command(
 
     For other prices or machines of a finished study there is `dse whatif`.
     """
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.cli._output import emit
     from dse.cli._progress import progress
     from dse.cli.trace._read import read_traces

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._html import fields_html, rows_html
+from dse._text.html import fields_html, rows_html
 from dse.errors import ConfigError
 from dse.machine.collectives._estimate import (
     collective_estimate,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.config import (
     MAX_COUNT,
     SCHEMA_VERSION,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import MAX_RANKS, AsOf, Document, StrictModel
 from dse.machine import LinkKind, Precision
 from dse.machine.collectives import CollectiveOp

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 import json
 from typing import TYPE_CHECKING
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.config import SCHEMA_VERSION, parse_json, read_source
 from dse.errors import CalibrationError
 from dse.machine import LinkSpec

@@ -9,8 +9,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._reading import read_bytes
-from dse._suggest import hint
+from dse._io.reading import read_bytes
+from dse._text.suggest import hint
 from dse.config import DocumentKind, builtin_folder, read_source
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine.collectives import curves_in_use

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import (
     DocumentKind,
     Examples,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.indices import Uniform, Zipf
 from dse.machine import Precision

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dse._suggest import hint, nearest
+from dse._text.suggest import hint, nearest
 from dse.config import (
     StrictModel,
     check_data,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dse._html import fields_html
-from dse._suggest import hint
+from dse._text.html import fields_html
+from dse._text.suggest import hint
 from dse.errors import ConfigError, UnknownNameError
 from dse.machine import (
     PRICE_BASES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import (
     FieldChange,
     new_value,

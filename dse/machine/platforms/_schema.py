@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import (
     AsOf,
     Bytes,

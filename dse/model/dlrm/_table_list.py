@@ -13,9 +13,9 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, TypeVar
 
-from dse._reading import read_bytes
-from dse._suggest import hint, nearest
-from dse._tables import Table, parse_table
+from dse._io.reading import read_bytes
+from dse._io.tables import Table, parse_table
+from dse._text.suggest import hint, nearest
 from dse.errors import ConfigError, Diagnostic
 from dse.indices import IdOrder, IndexDistribution, Uniform, Zipf
 from dse.model.dlrm._model import DataType, PoolingDistribution
@@ -124,7 +124,7 @@ def read_table_list(path: str | Path) -> TableList:
 
     The columns are those of :data:`TABLE_COLUMNS`, of which only `rows` is required. Without
     names, tables are called `table_0`, `table_1`, … Several features that share a table write
-    their pooling factors as `3+1`. For the formats see :func:`dse._tables.parse_table`.
+    their pooling factors as `3+1`. For the formats see :func:`dse._io.tables.parse_table`.
 
     Args:
         path: The file.

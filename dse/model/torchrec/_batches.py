@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.errors import ConfigError
-from dse.lookup_sketch import LengthSketch, RowSketch
+from dse.indices import LengthSketch, RowSketch
 from dse.model.torchrec._nested import is_jagged, parts_of
 
 if TYPE_CHECKING:

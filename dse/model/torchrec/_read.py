@@ -37,8 +37,7 @@ from dse.model.torchrec._tables import live_tables, table_rule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dse.indices import IndexDistribution
-    from dse.lookup_sketch import LengthSketch, ReuseCounts
+    from dse.indices import IndexDistribution, LengthSketch, ReuseCounts
     from dse.model.dlrm import DlrmModel
     from dse.model.torchrec._batches import MeasuredLookups
     from dse.model.torchrec._dense import DensePart

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._files import write_atomically
-from dse._reading import read_text
+from dse._io.reading import read_text
+from dse._io.writing import write_atomically
 from dse.errors import ConfigError, OptionalDependencyError
 from dse.report.page._payload import packed, packed_document, view_document
 from dse.report.page._view import build_view

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._digits import significant
+from dse._text.digits import significant
 from dse.report._metrics import metric_formats
 from dse.report.console import plural
 from dse.report.page._payload import rounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.report.console import size as size_text
 from dse.report.picture._lines import Frame, Line, lines_svg, round_step
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.errors import ConfigError
 from dse.report.picture._lines import Frame, Line, lines_svg
 

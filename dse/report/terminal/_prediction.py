@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._digits import dollars
+from dse._text.digits import dollars
 from dse.report._metrics import format_cost, format_price, usd
 from dse.report.console import (
     UNKNOWN,

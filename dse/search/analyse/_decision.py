@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._digits import significant
+from dse._text.digits import significant
 from dse.search._records import TrialStatus
 from dse.search.analyse._reasons import nothing_feasible
 from dse.search.analyse._settings import searched_names, setting_texts

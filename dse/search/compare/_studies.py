@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from dse._html import fields_html
-from dse._percent import signed_percent
+from dse._text.html import fields_html
+from dse._text.percent import signed_percent
 from dse.errors import ConfigError
 from dse.search.analyse._front_moves import BestMove, best_of
 from dse.search.analyse._hypervolume import hypervolume

@@ -11,7 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from dse._system import available_cores
+from dse._process.system import available_cores
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:

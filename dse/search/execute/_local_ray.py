@@ -17,7 +17,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dse._processes import OWN_PREFIX, start_method, starting
+from dse._process.starting import OWN_PREFIX, start_method, starting
 from dse.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING
 
-from dse._processes import OWN_PREFIX, start, start_method, starting
+from dse._process.starting import OWN_PREFIX, start, start_method, starting
 from dse.errors import ConfigError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._worker import Listening, worker_main

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from dse._garbage import collect_rarely
+from dse._process.garbage import collect_rarely
 from dse.errors import ConfigError, WorkerError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._ray_cluster import RayCluster, load_ray

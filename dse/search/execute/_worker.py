@@ -11,8 +11,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from dse._garbage import collect_rarely
-from dse._processes import end_with_starter
+from dse._process.garbage import collect_rarely
+from dse._process.starting import end_with_starter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

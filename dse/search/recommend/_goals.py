@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse._digits import significant
+from dse._text.digits import significant
 from dse.config import UnitKind, format_quantity, parse_count, parse_quantity, parse_rate
 from dse.errors import ConfigError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform, override_platforms
 from dse.search.evaluate._configurations import WorkloadContext

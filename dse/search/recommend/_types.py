@@ -8,8 +8,8 @@ from enum import StrEnum
 import math
 from typing import TYPE_CHECKING
 
-from dse._digits import dollars
-from dse._html import fields_html
+from dse._text.digits import dollars
+from dse._text.html import fields_html
 from dse.workload import IDEAL
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from dse._html import fields_html
+from dse._text.html import fields_html
 from dse.errors import ConfigError
 from dse.machine import Quote
 from dse.search._input_files import platform_facts

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._reading import path_exists
+from dse._io.reading import path_exists
 from dse.errors import StudyError
 from dse.search._directory import StudyDirectory
 from dse.search._load import load_study

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import Document, from_folder
 from dse.errors import ConfigError, DseError
 from dse.search.space._common_schema import (

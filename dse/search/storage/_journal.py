@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dse._files import fsync_folder, unwritable
+from dse._io.writing import fsync_folder, unwritable
 from dse.errors import StudyError
 from dse.search.storage._journal_backend import JournalBackend, stored_records
 from dse.search.storage._journal_line import CREATE_STUDY, RECORD_KEY, STATUS_KEY

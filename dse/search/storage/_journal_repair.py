@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import os
 from typing import TYPE_CHECKING
 
-from dse._files import unwritable, write_atomically
-from dse._reading import MAX_JOURNAL_BYTES, open_file
+from dse._io.reading import MAX_JOURNAL_BYTES, open_file
+from dse._io.writing import unwritable, write_atomically
 from dse.errors import StudyError
 from dse.search.storage._journal_line import RECORD_KEY, Checker, line_of
 

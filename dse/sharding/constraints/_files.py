@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import (
     MAX_COUNT,
     MAX_RANKS,

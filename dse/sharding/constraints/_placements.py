@@ -126,7 +126,7 @@ def check_constraints(request: PlanningRequest) -> None:
     Raises:
         ConfigError: With a line for every problem.
     """
-    from dse._suggest import nearest
+    from dse._text.suggest import nearest
 
     names = [table.name for table in request.tables]
     problems = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from dse._reading import JsonProblemError, load_json
+from dse._io.reading import JsonProblemError, load_json
 from dse.config import MAX_COUNT, MAX_RANKS, StrictModel, parse_json
 from dse.sharding._plan import ShardingType
 

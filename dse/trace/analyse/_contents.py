@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse._reading import JsonProblemError, load_json
+from dse._io.reading import JsonProblemError, load_json
 from dse.trace._step_graph import COMPUTING, TaskRole
 
 if TYPE_CHECKING:

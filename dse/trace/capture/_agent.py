@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.errors import DseError
 from dse.trace.capture._optimizers import OptimizerSteps
 from dse.trace.capture._session import Session

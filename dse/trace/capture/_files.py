@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 import json
 from typing import TYPE_CHECKING
 
-from dse._files import write_atomically
-from dse._reading import load_json, read_bytes
+from dse._io.reading import load_json, read_bytes
+from dse._io.writing import write_atomically
 from dse.errors import ConfigError
 from dse.trace.capture._settings import CaptureSettings  # noqa: TC001 - records are checked by it
 

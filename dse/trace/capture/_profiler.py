@@ -16,7 +16,7 @@ import re
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from dse._files import write_atomically
+from dse._io.writing import write_atomically
 from dse.errors import ConfigError
 from dse.trace.capture._files import CapturedFile
 

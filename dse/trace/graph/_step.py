@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError
 from dse.trace._step_graph import TracedStep
 from dse.trace.cpu._gloo import gloo_events

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse._reading import MAX_RANKS
+from dse._io.reading import MAX_RANKS
 from dse.trace.read._collectives import (
     CollectiveInfo,
     dtype_name,

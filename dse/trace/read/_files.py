@@ -10,7 +10,7 @@ import tarfile
 from typing import TYPE_CHECKING, Protocol
 import zlib
 
-from dse._reading import LIMIT_VARIABLE, MAX_TRACE_BYTES, byte_limit, is_folder, open_file
+from dse._io.reading import LIMIT_VARIABLE, MAX_TRACE_BYTES, byte_limit, is_folder, open_file
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:

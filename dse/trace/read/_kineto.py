@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from dse._reading import MAX_RANKS
+from dse._io.reading import MAX_RANKS
 from dse.errors import ConfigError
 from dse.trace.read._assemble import Assembler, refuse_faults
 from dse.trace.read._columns import Columns

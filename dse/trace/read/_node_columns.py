@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dse._reading import MAX_RANKS
+from dse._io.reading import MAX_RANKS
 from dse.errors import ConfigError
 from dse.trace.read._collectives import (
     CollectiveInfo,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import math
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError
 from dse.indices import IndexDistribution, Uniform, Zipf
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse._system import available_cores
+from dse._process.system import available_cores
 from dse._torch import load_torch
 from dse.errors import ConfigError
 from dse.launch import RankContext, start_ranks

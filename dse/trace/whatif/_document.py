@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.config import Document, load_document, parse_json
 from dse.errors import ConfigError, UnknownNameError
 from dse.trace.whatif.core import Change, InsertChange, RemoveChange, ScaleChange, ScheduleChange

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dse._system import available_cores
+from dse._process.system import available_cores
 from dse.calibration.microbench import default_threads
 from dse.errors import ConfigError, OptionalDependencyError
 from dse.launch import in_place, start_ranks, torchrun_environment

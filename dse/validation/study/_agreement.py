@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse._median import FEWEST_SAMPLES
-from dse._percent import difference
+from dse._text.percent import difference
 from dse.errors import ConfigError
 from dse.ranking import (
     coverage,

@@ -5,7 +5,7 @@ import multiprocessing
 
 import pytest
 
-from dse._system import available_cores
+from dse._process.system import available_cores
 from dse.calibration.microbench import (
     MeasureSettings,
     Purpose,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dse._reading import MAX_TABLE_BYTES, JsonProblemError, load_json, read_bytes
+from dse._io.reading import MAX_TABLE_BYTES, JsonProblemError, load_json, read_bytes
 from dse.errors import CalibrationError, ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dse.cli._options import JsonOption, ModelArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dse._terminal import Console
+    from dse._text.terminal import Console
     from dse.model import DlrmModel, EmbeddingTable, TransformerModel
 
 #: Largest tables that `dse model show` names.

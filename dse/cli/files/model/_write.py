@@ -58,8 +58,8 @@ def write_model(
         notes: What has been assumed.
         as_json: Whether the result is printed as JSON.
     """
-    from dse._files import write_atomically
-    from dse._terminal import visible
+    from dse._io.writing import write_atomically
+    from dse._text.terminal import visible
 
     write_atomically(out, text)
     show_model(model, as_json=as_json)

@@ -6,8 +6,8 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
-from dse._digits import dollars
-from dse._percent import difference
+from dse._text.digits import dollars
+from dse._text.percent import difference
 from dse.config import UnitKind, format_quantity
 from dse.report._metrics import format_cost, usd
 from dse.report.console import (

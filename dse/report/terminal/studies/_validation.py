@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse._digits import significant
+from dse._text.digits import significant
 from dse.report.console import UNKNOWN, Table, facts, figures, line, signed_percent
 from dse.report.page import validation_view
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dse._suggest import hint
+from dse._text.suggest import hint
 from dse.errors import ConfigError
 
 if TYPE_CHECKING:

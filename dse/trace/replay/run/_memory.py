@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dse._system import memory_bytes
+from dse._process.system import memory_bytes
 from dse.errors import ConfigError
 from dse.sharding import format_size
 

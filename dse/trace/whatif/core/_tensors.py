@@ -9,7 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from dse._reading import JsonProblemError, load_json
+from dse._io.reading import JsonProblemError, load_json
 from dse.machine import Precision
 from dse.trace import OperatorInputs, dtype_bytes, dtype_name
 

@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dse._terminal import visible
+from dse._text.terminal import visible
 from dse.errors import ConfigError
 from dse.indices import Zipf
 from dse.sharding import (

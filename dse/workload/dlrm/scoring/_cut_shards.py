@@ -15,7 +15,7 @@ from dse.workload.dlrm.scoring._shard_features import shard_features
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.lookup_blocks import RowBlock
+    from dse.indices import RowBlock
     from dse.sharding import ShardingType
     from dse.workload.dlrm.scoring._shard_features import ShardContext
 

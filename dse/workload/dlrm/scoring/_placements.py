@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.lookup_blocks import RowBlock
+from dse.indices import RowBlock
 from dse.machine.kernels import HOST_ROWS_SPREAD
 from dse.sharding import shard_columns
 from dse.workload.dlrm.scoring._cut_shards import CutShards, cut_shards

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.lookup_blocks import lookup_blocks
+from dse.indices import lookup_blocks
 from dse.sharding import ShardingType, cold_part, row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dse.lookup_blocks import RowBlock
+    from dse.indices import RowBlock
     from dse.machine import Cluster
     from dse.model import EmbeddingTable
     from dse.sharding import TablePlan

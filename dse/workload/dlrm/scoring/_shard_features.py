@@ -34,8 +34,7 @@ from dse.workload.dlrm.scoring._features import (
 )
 
 if TYPE_CHECKING:
-    from dse.indices import IndexDistribution
-    from dse.lookup_blocks import RowBlock
+    from dse.indices import IndexDistribution, RowBlock
     from dse.machine import DeviceSpec, HostLinkSpec
     from dse.machine.kernels import EmbeddingKernels
     from dse.model import EmbeddingTable, Optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._html import fields_html
+from dse._text.html import fields_html
 from dse.sharding import format_size
 
 if TYPE_CHECKING:

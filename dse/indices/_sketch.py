@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.indices import IdOrder, IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.indices._distributions import IndexDistribution, ReuseHistogram, Uniform, Zipf
+from dse.indices._ids import IdOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

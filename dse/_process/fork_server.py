@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from dse._processes import OWN_PREFIX
+from dse._process.starting import OWN_PREFIX
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dse._percent import difference, signed_percent
+from dse._text.percent import difference, signed_percent
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse._reading import MAX_TABLE_BYTES, JsonProblemError, byte_limit, load_json
+from dse._io.reading import MAX_TABLE_BYTES, JsonProblemError, byte_limit, load_json
 from dse.errors import ConfigError, Diagnostic, OptionalDependencyError
 
 if TYPE_CHECKING:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.indices import IdOrder, IndexDistribution, PopularityBuckets, hashed_rows
+from dse.indices._distributions import IndexDistribution
+from dse.indices._ids import IdOrder, hashed_rows
+from dse.indices._popularity import PopularityBuckets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from dse._digits import decimals, dollars, significant
+from dse._text.digits import decimals, dollars, significant
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dse._reading import path_exists, shown_path
-from dse._suggest import nearest
+from dse._io.reading import path_exists, shown_path
+from dse._text.suggest import nearest
 from dse.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _FOLDERS = {
     DocumentKind.SEARCH_SPACE: "search_spaces",
 }
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 # Built-in documents do not change while a process runs.

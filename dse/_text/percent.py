@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dse._digits import significant
+from dse._text.digits import significant
 
 #: Relative differences from here on are factors.
 _FACTOR_FROM = 2.0

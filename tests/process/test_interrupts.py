@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from dse._interrupts import defer_interrupts, shield_children_from_interrupts
+from dse._process.interrupts import defer_interrupts, shield_children_from_interrupts
 from tests.conftest import ROOT
 
 
@@ -79,7 +79,7 @@ def test_new_processes_find_interrupts_blocked():
 GUEST = """
 import multiprocessing
 from dse.search.execute import ProcessExecutor, _process
-from tests.test_interrupts import blocked_signals
+from tests.process.test_interrupts import blocked_signals
 
 _process.PRELOADED = _process.PRELOADED[:1]  # the others take seconds and change no signal
 if __name__ == "__main__":

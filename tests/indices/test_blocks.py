@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.indices import IdOrder, ReuseHistogram, Uniform, Zipf
-from dse.lookup_blocks import lookup_blocks
+from dse.indices import IdOrder, ReuseHistogram, Uniform, Zipf, lookup_blocks
 from dse.sharding import row_blocks
 
 HISTOGRAM = ReuseHistogram((0.6, 0.3, 0.1), (0.2, 0.3, 0.5), mean_reuse=3.0, touched_share=0.2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dse
-from dse._html import fields_html, grid_html
+from dse._text.html import fields_html, grid_html
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
 from tests.validation.studies import VALIDATION
 

@@ -5,8 +5,15 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from dse.indices import IdOrder, ReuseHistogram, Uniform, Zipf
-from dse.lookup_sketch import LengthSketch, RowSketch, reuse_histogram
+from dse.indices import (
+    IdOrder,
+    LengthSketch,
+    ReuseHistogram,
+    RowSketch,
+    Uniform,
+    Zipf,
+    reuse_histogram,
+)
 
 
 def counted(law, rows, batches=10, draws=20_000, **options):

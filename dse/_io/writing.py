@@ -8,8 +8,8 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from dse._interrupts import defer_interrupts
-from dse._reading import check_writable, shown_path
+from dse._io.reading import check_writable, shown_path
+from dse._process.interrupts import defer_interrupts
 from dse.errors import StudyError
 
 if TYPE_CHECKING:

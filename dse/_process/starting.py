@@ -15,7 +15,7 @@ import threading
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dse._interrupts import shield_children_from_interrupts
+from dse._process.interrupts import shield_children_from_interrupts
 from dse.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def start_method(preloaded: Sequence[str]) -> SpawnContext | ForkServerContext:
     if sys.platform == "darwin" or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dse._fork_server", *preloaded])
+    context.set_forkserver_preload(["dse._process.fork_server", *preloaded])
     return context
 
 

@@ -1,0 +1,1 @@
+"""Processes that we start, and the machine on which they run."""
