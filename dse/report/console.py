@@ -11,7 +11,7 @@ from rich.segment import Segment, Segments
 import rich.table
 from rich.text import Text
 
-from dse import _percent
+from dse._text import percent as _percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -34,8 +34,8 @@ class TimeSource:
     Attributes:
         basis: ``measured`` for a curve of this operation and number of ranks, ``continued`` from
             other operations or numbers of ranks, ``fitted`` for a network model fitted to
-            measurements, ``transferred`` for either of another device or network, ``formulas``
-            without measurements.
+            measurements, ``transferred`` for any of these of another device or network,
+            ``formulas`` without measurements.
         calibration: Name of the calibration; empty for formulas.
         nccl: Version of the communication library that was measured; empty if unknown.
         ranks: Numbers of ranks that were measured.
@@ -52,7 +52,7 @@ class TimeSource:
             return self.basis
         version = f", NCCL {self.nccl}" if self.nccl else ""
         counts = ""
-        if self.basis == "continued":
+        if self.basis in ("continued", "transferred"):
             counts = f" from {', '.join(map(str, self.ranks))} ranks"
         return f"{self.basis}{counts}: {self.calibration}{version}"
 
@@ -264,4 +264,5 @@ def _inside_source(link: LinkSpec, op: CollectiveOp, ranks: int) -> TimeSource:
     others = own or curves
     nearest = min(others, key=lambda curve: abs(curve.ranks - ranks))
     counts = tuple(sorted({curve.ranks for curve in others}))
-    return TimeSource("continued", nearest.provenance.name, nearest.nccl, counts)
+    basis = "transferred" if nearest.transferred else "continued"
+    return TimeSource(basis, nearest.provenance.name, nearest.nccl, counts)

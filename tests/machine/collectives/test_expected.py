@@ -62,6 +62,8 @@ def test_sources_say_what_was_measured():
     assert (unmeasured.between.basis, unmeasured.between.calibration) == ("formulas", "")
     lent = expected_collective(load_platform("gb300_nvl72").cluster(4), "all_reduce", MIB)
     assert lent.inside.basis == "transferred"
+    further = expected_collective(load_platform("gb300_nvl72").cluster(4), "broadcast", MIB)
+    assert further.inside.basis == "transferred"
     continued = expected_collective(H100.cluster(8), "broadcast", MIB)
     assert continued.inside.basis == "continued"
 

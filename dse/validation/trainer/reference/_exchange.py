@@ -12,6 +12,7 @@ of the output, so it is sent back unchanged.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def node_groups(torch: Any, world_size: int, local_size: int, rank: int) -> Node
 
 
 class Exchange:
-    """Collectives of one exchange group; the base class serves shards without communication.
+    """Vectors of one exchange group between tables and dense part; here without communication.
 
     Args:
         torch: The torch module.
@@ -76,11 +77,6 @@ class Exchange:
         self._wire, self._compute = wire, compute
         self._samples = layout.local_batch_size
         self._width = layout.width(rank, group)
-        alone = layout.world_size == 1
-        self._moves = not alone and group is not ExchangeGroup.REPLICATED
-        self._held = self._samples
-        if group is not ExchangeGroup.REPLICATED:
-            self._held *= layout.world_size
 
     def prepare(self) -> None:
         """Creates resources that all ranks must create together."""
@@ -106,21 +102,18 @@ class Exchange:
         return parts
 
     def send(self, outputs: Any) -> Callable[[], Any]:
-        """Starts the collective of pooled vectors.
+        """Starts to send pooled vectors.
 
         Args:
-            outputs: Of this rank's pieces for all samples; shape `(samples, columns)`.
+            outputs: Of this rank's pieces; shape `(samples, columns)`.
 
         Returns:
             A function that waits for the leaf: flat, of the dense part's type.
         """
-        if not self._moves:
-            return lambda: outputs.reshape(-1).to(self._compute)
-        finish = self._send(outputs.to(self._wire))
-        return lambda: finish().to(self._compute)
+        return lambda: outputs.reshape(-1).to(self._compute)
 
     def send_back(self, gradient: Any) -> Callable[[], Any]:
-        """Starts the collective of gradients.
+        """Starts to send gradients.
 
         Args:
             gradient: Of the leaf.
@@ -128,22 +121,36 @@ class Exchange:
         Returns:
             A function that waits for the gradients of this rank's outputs; `(samples, columns)`.
         """
-        if not self._moves:
-            return lambda: gradient.view(self._held, self._width)
+        return lambda: gradient.view(self._samples, self._width)
+
+
+class CollectiveExchange(Exchange, ABC):
+    """Vectors of all ranks' samples, sent by collectives in the type of the wire."""
+
+    def send(self, outputs: Any) -> Callable[[], Any]:
+        """Starts the collective of pooled vectors; `outputs` has the samples of all ranks."""
+        finish = self._send(outputs.to(self._wire))
+        return lambda: finish().to(self._compute)
+
+    def send_back(self, gradient: Any) -> Callable[[], Any]:
+        """Starts the collective of gradients; what comes back has the samples of all ranks."""
         finish = self._send_back(gradient.to(self._wire))
-        return lambda: finish().view(self._held, self._width)
+        held = self._samples * self._layout.world_size
+        return lambda: finish().view(held, self._width)
+
+    @abstractmethod
+    def _send(self, outputs: Any) -> Callable[[], Any]:
+        """Starts to send vectors of the wire's type; returns a function that waits for them."""
+
+    @abstractmethod
+    def _send_back(self, gradient: Any) -> Callable[[], Any]:
+        """Starts to send gradients of the wire's type; returns a function that waits for them."""
 
     def _sizes(self) -> tuple[list[int], list[int]]:
         """Returns how many values of its own this rank sends to each source, and gets from it."""
         widths = [self._layout.width(source, self._group) for source in self.sources()]
         own = [self._samples * self._width] * len(widths)
         return own, [self._samples * width for width in widths]
-
-    def _send(self, outputs: Any) -> Callable[[], Any]:
-        raise NotImplementedError
-
-    def _send_back(self, gradient: Any) -> Callable[[], Any]:
-        raise NotImplementedError
 
     def _all_to_all(
         self, sent: Any, out: list[int], back: list[int], group: Any = None
@@ -183,7 +190,7 @@ def _finish(work: Any, received: Any) -> Callable[[], Any]:
     return finish
 
 
-class PooledExchange(Exchange):
+class PooledExchange(CollectiveExchange):
     """All-to-all of whole pooled vectors."""
 
     def sources(self) -> list[int]:
@@ -199,7 +206,7 @@ class PooledExchange(Exchange):
         return self._all_to_all(gradient, theirs, own)
 
 
-class RowExchange(Exchange):
+class RowExchange(CollectiveExchange):
     """Partial sums of all ranks, which have the same columns."""
 
     def _send(self, outputs: Any) -> Callable[[], Any]:
@@ -209,7 +216,7 @@ class RowExchange(Exchange):
         return self._all_gather(gradient, self._layout.world_size)
 
 
-class NodeExchange(Exchange):
+class NodeExchange(CollectiveExchange):
     """Partial sums within the node, then whole vectors between nodes.
 
     Outputs come in the order of :attr:`PlanLayout.by_local_rank`.
@@ -267,7 +274,6 @@ _EXCHANGES = {
     ExchangeGroup.POOLED: PooledExchange,
     ExchangeGroup.ROW: RowExchange,
     ExchangeGroup.NODE: NodeExchange,
-    ExchangeGroup.REPLICATED: Exchange,
 }
 
 
@@ -275,6 +281,8 @@ def make_exchange(
     torch: Any, layout: PlanLayout, rank: int, group: ExchangeGroup, wire: Any, compute: Any
 ) -> Exchange:
     """Creates the collectives of a group; all ranks must call this together."""
-    exchange = _EXCHANGES[group](torch, layout, rank, group, wire, compute)
+    # One rank alone sends nothing, nor does a group in which every rank has whole tables.
+    kind = Exchange if layout.world_size == 1 else _EXCHANGES.get(group, Exchange)
+    exchange = kind(torch, layout, rank, group, wire, compute)
     exchange.prepare()
     return exchange
