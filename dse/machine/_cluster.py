@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 import math
 from typing import TYPE_CHECKING
 
@@ -116,11 +117,13 @@ class Cluster:
         return math.ceil(self.domain_size / self.devices_per_node)
 
 
+@cache
 def devices_per_domain(world_size: int, devices_per_node: int, nodes_per_pod: int = 1) -> int:
     """Returns how many devices a full scale-up domain holds.
 
     Ranks that need several pods fill as few as hold them equally: 128 ranks on pods of 72 are two
-    domains of 64.
+    domains of 64, 1,024 ranks sixteen. Each pod is more than half full. Where that cannot be, the
+    fewest pods are filled unequally.
 
     Args:
         world_size: Number of ranks.
@@ -128,5 +131,9 @@ def devices_per_domain(world_size: int, devices_per_node: int, nodes_per_pod: in
         nodes_per_pod: Nodes that the link reaches over; one without pods.
     """
     nodes = math.ceil(world_size / devices_per_node)
-    pods = math.ceil(nodes / nodes_per_pod)
-    return devices_per_node * (nodes_per_pod if pods <= 1 else math.ceil(nodes / pods))
+    fewest = math.ceil(nodes / nodes_per_pod)
+    if fewest <= 1:
+        return devices_per_node * nodes_per_pod
+    more_than_half_full = range(fewest, math.ceil(2 * nodes / nodes_per_pod))
+    pods = next((pods for pods in more_than_half_full if nodes % pods == 0), fewest)
+    return devices_per_node * math.ceil(nodes / pods)

@@ -64,14 +64,18 @@ class Offer:
         """Returns whether a network connects these instances, or may for all that is known."""
         return not self.networks or name in self.networks
 
-    def instances_for(self, world_size: int, devices_per_node: int) -> int | None:
+    def instances_for(
+        self, world_size: int, devices_per_node: int, devices_per_domain: int
+    ) -> int | None:
         """Returns how many instances hold a job.
 
         The ranks of a node sit in one instance: two instances of one device are not a node of two.
+        An instance larger than a scale-up domain, such as a whole pod, is rented as a whole.
 
         Args:
             world_size: Devices of the job.
             devices_per_node: Devices of a node.
+            devices_per_domain: Devices that a full scale-up domain of the job holds.
 
         Returns:
             None where the job needs several nodes and an instance holds no whole one.
@@ -82,7 +86,11 @@ class Offer:
             return 1
         if self.devices % devices_per_node:
             return None
-        return math.ceil(world_size / self.devices)
+        domain = min(world_size, devices_per_domain)
+        domains = math.ceil(world_size / domain)
+        if self.devices < domain:
+            return domains * math.ceil(domain / self.devices)
+        return math.ceil(domains / (self.devices // domain))
 
 
 @dataclass(frozen=True, slots=True)

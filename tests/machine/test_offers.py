@@ -52,7 +52,24 @@ def platform(*offers: Offer):
     ],
 )
 def test_the_ranks_of_a_node_sit_in_one_instance(offer, world_size, instances):
-    assert offer.instances_for(world_size, 8) == instances
+    assert offer.instances_for(world_size, 8, 8) == instances
+
+
+@pytest.mark.parametrize(
+    ("devices", "world_size", "domain", "instances"),
+    [
+        (72, 32, 72, 1),
+        (72, 144, 72, 2),
+        # Sixteen pods, of whose 72 devices 64 are used: fifteen instances do not have them.
+        (72, 1024, 64, 16),
+        (4, 32, 72, 8),
+        (4, 1024, 64, 256),
+        (36, 1024, 64, 32),
+        (144, 1024, 64, 8),
+    ],
+)
+def test_an_instance_with_a_pod_is_rented_as_a_whole(devices, world_size, domain, instances):
+    assert replace(EIGHT, devices=devices).instances_for(world_size, 4, domain) == instances
 
 
 def test_small_jobs_take_small_instances():

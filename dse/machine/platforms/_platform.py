@@ -198,7 +198,7 @@ class Platform:
             wanted = None
         quotes = []
         for offer in self._counting(basis, provider):
-            instances = offer.instances_for(world_size, self.devices_per_node)
+            instances = self._instances(offer, world_size)
             if instances is None or (wanted is not None and not offer.has_network(wanted)):
                 continue
             quote = Quote(instances * offer.usd_per_hour, instances, offer)
@@ -224,7 +224,7 @@ class Platform:
         found = {
             name
             for offer in self._counting(basis, provider)
-            if offer.instances_for(world_size, self.devices_per_node) is not None
+            if self._instances(offer, world_size) is not None
             for name in offer.networks or (default,)
         }
         return tuple(network.name for network in self.networks if network.name in found)
@@ -264,17 +264,17 @@ class Platform:
         offers = self._counting(basis, provider)
         if not offers:
             return wanted
-        whole = [
-            offer
-            for offer in offers
-            if offer.instances_for(world_size, self.devices_per_node) is not None
-        ]
+        whole = [offer for offer in offers if self._instances(offer, world_size) is not None]
         if not whole:
             most = max(offer.devices for offer in offers)
             return f"{wanted} of instances with more than {most} device{'s' * (most > 1)}"
         have = {f"{offer.provider} {offer.instance}": offer.networks for offer in whole}
         others = ", ".join(f"{name} has {' and '.join(names)}" for name, names in have.items())
         return f"{wanted} over {network or self.networks[0].name}; {others}"
+
+    def _instances(self, offer: Offer, world_size: int) -> int | None:
+        domain = self.devices_per_domain(world_size)
+        return offer.instances_for(world_size, self.devices_per_node, domain)
 
     def _counting(self, basis: str, provider: str) -> list[Offer]:
         if basis not in PRICE_BASES:

@@ -110,11 +110,14 @@ def test_clusters_fill_pods_equally():
         (72, 1, 72, 18),
         (128, 2, 64, 16),
         (144, 2, 72, 18),
+        # Fifteen pods hold them, but not equally.
+        (1024, 16, 64, 16),
+        (4096, 64, 64, 16),
     ):
         cluster = platform.cluster(world_size)
         assert (cluster.domain_count, cluster.domain_size) == (domains, size)
         assert cluster.nodes_per_domain == nodes
-    assert cluster.node_count == 36
+    assert cluster.node_count == 1024
     with pytest.raises(ConfigError, match="use 72 or 80"):
         platform.cluster(76)
     with pytest.raises(ConfigError, match="multiple"):
