@@ -17,6 +17,7 @@ from dse.workload.transformer import (
     TRANSFORMER_PROGRAMS,
     DataSharding,
     Parallelism,
+    Recompute,
     TransformerJob,
     TransformerRuntime,
 )
@@ -51,6 +52,15 @@ def time_of(problem):
 def test_fitted_values_are_those_of_the_runtime(program):
     for fitted in program.fitted:
         assert getattr(program.software, fitted.name) == fitted.value
+
+
+@pytest.mark.parametrize("name", ["megatron", "nemo", "megatron_bridge", "nanotron"])
+def test_megatron_and_nanotron_repeat_whole_layers(name):
+    # A third of the arithmetic of the layers: the head repeats nothing.
+    found = predict_job(step(TRANSFORMER_PROGRAMS[name].software, recompute=Recompute.FULL))
+    spent = found.metric("hardware_flops_utilization") / found.metric("model_flops_utilization")
+    layers = 1 - TINY.head_flops_per_sample / TINY.forward_flops_per_sample
+    assert spent == pytest.approx(1 + layers / 3)
 
 
 @pytest.mark.parametrize("tensor", [1, 4])

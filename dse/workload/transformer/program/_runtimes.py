@@ -61,9 +61,11 @@ MEGATRON = TransformerRuntime(
 #: in two bytes during the backward pass; norms, activations and the loss are fused. An update
 #: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
 #: writes the weight in its precision (2). Recipes for FP8 and MXFP8 keep parameters in these
-#: (Megatron-Bridge's `mixed_precision.py`).
+#: (Megatron-Bridge's `mixed_precision.py`). What is recomputed runs to its end (`checkpoint` of
+#: Megatron-Core's `random.py` and of Transformer Engine).
 MEGATRON_CORE = TransformerRuntime(
     sequence_parallel=True,
+    stops_recomputing_early=False,
     gradient_bytes=2,
     fp8_parameters=True,
     optimizer_traffic_bytes=30.0,
@@ -90,7 +92,8 @@ COMPOSER = TransformerRuntime(
 #: zeroes them (14 bytes), takes the norm (4) and clips (8), updates weight and two moments (28),
 #: and copies the weight back to its precision (6). It starts collectives of tensor parallelism
 #: asynchronously, but published steps take as long as if products waited for them: with overlap as
-#: in Megatron-LM the 8B model on four ranks would be 8 % too fast, without it 1 %.
+#: in Megatron-LM the 8B model on four ranks would be 8 % too fast, without it 1 %. Recomputation
+#: is PyTorch's `CheckpointFunction`, which repeats whole layers.
 NANOTRON = TransformerRuntime(
     overlap_tensor=False,
     overlap_gradients=False,
@@ -99,6 +102,7 @@ NANOTRON = TransformerRuntime(
     fused_elementwise=False,
     joins_gates=True,
     rotary=RotaryKernels.COPIED,
+    stops_recomputing_early=False,
     fused_accumulation=False,
     loss=LossKernels.SPLIT_VOCABULARY,
     gradient_bytes=4,

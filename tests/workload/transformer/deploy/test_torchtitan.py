@@ -16,6 +16,7 @@ from dse.workload.transformer import (
     DEPLOY_FORMATS,
     MEGATRON,
     MEGATRON_CORE,
+    TRANSFORMER_PROGRAMS,
     ContextExchange,
     DataSharding,
     Parallelism,
@@ -164,7 +165,9 @@ def test_tensor_context_and_experts():
 def test_kernels_are_those_of_the_program():
     fused = titan(recompute=Recompute.FULL)
     assert fused["compile"] == {"enable": True, "components": ["model", "loss"]}
-    assert fused["activation_checkpoint"] == {"mode": "full", "early_stop": True}
+    assert fused["activation_checkpoint"] == {"mode": "full", "early_stop": False}
+    own = titan(software=TRANSFORMER_PROGRAMS["torchtitan"].software, recompute=Recompute.FULL)
+    assert own["activation_checkpoint"] == {"mode": "full", "early_stop": True}
     eager = titan(software=COMPOSER)
     assert eager["compile"]["enable"] is False
     assert eager["activation_checkpoint"]["mode"] == "none"
