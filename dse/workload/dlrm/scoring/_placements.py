@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.indices import RowBlock
 from dse.machine.kernels import HOST_ROWS_SPREAD
 from dse.sharding import shard_columns
 from dse.workload.dlrm.scoring._cut_shards import CutShards, cut_shards
@@ -28,7 +27,7 @@ from dse.workload.dlrm.scoring._features import (
     link_column,
 )
 from dse.workload.dlrm.scoring._row_cuts import blocks_of_plan, blocks_of_type, row_cut
-from dse.workload.dlrm.scoring._shard_features import shard_contexts, shard_features
+from dse.workload.dlrm.scoring._shard_features import ShardKey, shard_contexts, shard_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,10 +45,6 @@ _WORK_FEATURES = (
 )
 
 
-#: Table, exchange group, columns, block of rows and how many there are, cached share, hot rows.
-_ClassKey = tuple[int, ExchangeGroup, int, tuple[RowBlock | None, int], float | None, int]
-
-
 class Placements:
     """Registry of options and shard classes of one problem.
 
@@ -63,7 +58,7 @@ class Placements:
         self._problem = problem
         self._contexts = shard_contexts(problem)
         self._row_cuts: dict[tuple[int, int, int], RowCut] = {}
-        self._class_ids: dict[_ClassKey, int] = {}
+        self._class_ids: dict[ShardKey, int] = {}
         self._class_features: list[tuple[float, ...]] = []
         self._class_spreads: list[tuple[float, float]] = []
         self._class_groups: list[ExchangeGroup] = []
@@ -101,11 +96,14 @@ class Placements:
         group = exchange_group(plan.sharding_type, pooled=table.pooled, on_all=on_all)
         cut = self._row_cut(table_index, blocks_of_plan(plan, problem.cluster), hot_rows)
         columns = shard_columns(plan, table.dim, problem.cluster.devices_per_domain)
-        classes = self._shard_classes(table_index, group, columns, cut, cached_share, hot_rows)
+        whole = ShardKey(
+            table_index, group, table.dim, None, len(cut.blocks), cached_share, hot_rows
+        )
+        classes = self._shard_classes(whole, columns, cut)
         groups, hot = 1 << group, -1
         if hot_rows:
             groups |= 1 << ExchangeGroup.REPLICATED
-            hot = self._hot_class(table_index, hot_rows)
+            hot = self._shard_class(whole.hot_copy)
         self._host_columns |= cached_share is not None
         option = len(self._plans)
         self._option_ids[key] = option
@@ -138,10 +136,11 @@ class Placements:
             The shards, with as many features as :meth:`features` has.
         """
         self._host_columns |= cached_share is not None
+        table = self._problem.model.tables[table_index]
         blocks = blocks_of_type(kind, self._problem.cluster)
-        shards = cut_shards(
-            self._contexts, table_index, kind, parts, blocks, cached_share, hot_rows
-        )
+        group = exchange_group(kind, pooled=table.pooled)
+        whole = ShardKey(table_index, group, table.dim, None, blocks, cached_share, hot_rows)
+        shards = cut_shards(self._contexts, whole, parts)
         return shards._replace(rows=shards.rows[:, : self._width])
 
     def options_of(self, plan: ShardingPlan) -> NDArray[np.int64]:
@@ -300,14 +299,6 @@ class Placements:
             found = self._row_cuts[key] = row_cut(table, count, hot_rows)
         return found
 
-    def _hot_class(self, table_index: int, hot_rows: int) -> int:
-        """Returns the class of one rank's copy of a table's hot rows."""
-        columns = self._problem.model.tables[table_index].dim
-        cut = (None, 1)
-        return self._shard_class(
-            table_index, ExchangeGroup.REPLICATED, columns, cut, None, hot_rows
-        )
-
     @property
     def _width(self) -> int:
         """Number of features: columns that are zero for every shard would only cost time."""
@@ -327,79 +318,34 @@ class Placements:
         return self._arrays
 
     def _shard_classes(
-        self,
-        table_index: int,
-        group: ExchangeGroup,
-        columns: Sequence[int],
-        cut: RowCut,
-        cached_share: float | None,
-        hot_rows: int,
+        self, whole: ShardKey, columns: Sequence[int], cut: RowCut
     ) -> NDArray[np.int64]:
-        """Returns the class of each shard; blocks of rows are taken in turns."""
+        """Returns the class of each shard of a table; blocks of rows are taken in turns.
+
+        Args:
+            whole: The table as one shard.
+            columns: Of each shard.
+            cut: The blocks that its rows are cut into.
+        """
         blocks = cut.blocks
+
+        def class_of(width: int, block: int) -> int:
+            return self._shard_class(whole._replace(columns=width, block=blocks[block]))
+
         if len(blocks) in (1, len(columns)) and len(set(columns)) == 1:
             # Of shards of equal columns, blocks alike are alike.
-            classes = self._classes_of_kinds(
-                table_index, group, columns[0], cut, cached_share, hot_rows
-            )
-            return classes[np.resize(cut.kind_of, len(columns))]
-        return np.array(
-            [
-                self._shard_class(
-                    table_index,
-                    group,
-                    columns[shard],
-                    (blocks[shard % len(blocks)], len(blocks)),
-                    cached_share,
-                    hot_rows,
-                )
-                for shard in range(len(columns))
-            ],
-            dtype=np.int64,
-        )
-
-    def _classes_of_kinds(
-        self,
-        table_index: int,
-        group: ExchangeGroup,
-        columns: int,
-        cut: RowCut,
-        cached_share: float | None,
-        hot_rows: int,
-    ) -> NDArray[np.int64]:
-        """Returns the class of a shard of each kind of blocks; shape `(kinds,)`."""
-        found = [
-            self._shard_class(
-                table_index,
-                group,
-                columns,
-                (cut.blocks[block], len(cut.blocks)),
-                cached_share,
-                hot_rows,
-            )
-            for block in cut.first.tolist()
-        ]
+            of_kinds = [class_of(columns[0], block) for block in cut.first.tolist()]
+            return np.array(of_kinds, dtype=np.int64)[np.resize(cut.kind_of, len(columns))]
+        found = [class_of(width, shard % len(blocks)) for shard, width in enumerate(columns)]
         return np.array(found, dtype=np.int64)
 
-    def _shard_class(
-        self,
-        table_index: int,
-        group: ExchangeGroup,
-        columns: int,
-        cut: tuple[RowBlock | None, int],
-        cached_share: float | None,
-        hot_rows: int,
-    ) -> int:
-        key = (table_index, group, columns, cut, cached_share, hot_rows)
-        found = self._class_ids.get(key)
+    def _shard_class(self, shard: ShardKey) -> int:
+        found = self._class_ids.get(shard)
         if found is None:
             found = len(self._class_features)
-            self._class_ids[key] = found
-            context = self._contexts[group is ExchangeGroup.REPLICATED]
-            features, spreads = shard_features(
-                context, table_index, group, columns, *cut, cached_share, hot_rows
-            )
-            self._class_groups.append(group)
+            self._class_ids[shard] = found
+            features, spreads = shard_features(self._contexts[shard.is_replicated], shard)
+            self._class_groups.append(shard.group)
             self._class_features.append(features)
             self._arrays = None
             self._class_spreads.append(spreads)
