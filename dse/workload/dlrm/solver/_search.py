@@ -17,6 +17,7 @@ from dse.workload.dlrm._job import DlrmJob
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 from dse.workload.dlrm.solver._local_search import LocalSearch
 from dse.workload.dlrm.solver._result import SolvedPlan
+from dse.workload.dlrm.solver.moves import OVERFLOW_S, penalized_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +34,6 @@ _TIE = 1e-3
 
 #: Work, collectives or memory that differ by less count as the same.
 _SAME = 1e-2
-
-#: Time of plans that do not fit, for each time they would fill the memory.
-_OVERFLOW_S = 1e6
 
 _ALL_TYPES = frozenset(ShardingType)
 
@@ -136,7 +134,7 @@ def solve(
         return replace(
             found,
             plans_scored=without.plans_scored + found.plans_scored,
-            time_without_hot_rows_s=float(_penalized_time(model, [without.plan])[0]),
+            time_without_hot_rows_s=float(_penalized_s(model, [without.plan])[0]),
         )
 
     found = searched(scorer)
@@ -165,7 +163,7 @@ def _searched(
         )
     plans = [PLANNERS[name](request) for name in planners]
     if effort.improvement_rounds == 0:
-        best = int(np.argmin(_penalized_time(scorer, plans)))
+        best = int(np.argmin(_penalized_s(scorer, plans)))
         return SolvedPlan(plans[best], planners[best], len(plans))
     search = LocalSearch(scorer, request, effort)
     time_s, starts = search.scored(plans)
@@ -174,7 +172,7 @@ def _searched(
     found = search.run(starts[best], known)
     scored = search.plans_scored + 1
     # The plan itself is scored again: incremental scores may carry rounding.
-    time_s = np.append(time_s, _penalized_time(scorer, [found]))
+    time_s = np.append(time_s, _penalized_s(scorer, [found]))
     chosen, ties = _preferred(scorer, [*plans, found], time_s)
     if chosen < len(plans):
         return SolvedPlan(plans[chosen], planners[chosen], scored, ties)
@@ -193,7 +191,7 @@ def _preferred(
     Args:
         scorer: The performance model of the problem.
         plans: The plans.
-        time_s: Their times as of :func:`_penalized_time`; shape `(plans,)`.
+        time_s: Their times as of :func:`_penalized_s`; shape `(plans,)`.
     """
     best = int(np.argmin(time_s))
 
@@ -206,7 +204,7 @@ def _preferred(
         # By far the most common case, and what binds makes no difference.
         return best, 0
     host_binds = (
-        bool(time_s[best] < _OVERFLOW_S)
+        bool(time_s[best] < OVERFLOW_S)
         and DlrmJob.scored(scorer, plans[best]).simulated().host_share > 0.5
     )
     if not host_binds:
@@ -224,16 +222,13 @@ def _preferred(
     return chosen, len(others) if host_binds else 0
 
 
-def _penalized_time(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
+def _penalized_s(scorer: PlanScorer, plans: Sequence[ShardingPlan]) -> NDArray[np.float64]:
     """Returns the iteration time of plans that fit; others come after them, by overflow."""
-    cluster = scorer.problem.cluster
     options = np.array([scorer.placements.options_of(plan) for plan in plans])
     scores = scorer.score_options(options)
     if scores.fits.all():
         return scores.iteration_time_s
-    overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
-    overflow += scorer.memory.host_overflow(scorer.placements.features(options), cluster)
-    return np.where(scores.fits, scores.iteration_time_s, _OVERFLOW_S * overflow)
+    return penalized_s(scorer, scores, scorer.placements.features(options))
 
 
 def _free_share(scorer: PlanScorer, plan: ShardingPlan) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.workload.dlrm.solver.moves._annealing import AnnealingBalancer
 from dse.workload.dlrm.solver.moves._balance import Balancer
-from dse.workload.dlrm.solver.moves._evaluator import Evaluator, Values
+from dse.workload.dlrm.solver.moves._evaluator import OVERFLOW_S, Evaluator, Values, penalized_s
 from dse.workload.dlrm.solver.moves._moves import QUICK, THOROUGH, Candidate, Effort, Moves
 from dse.workload.dlrm.solver.moves._neighbours import Neighbourhood
 from dse.workload.dlrm.solver.moves._plan_arrays import PlanArrays
@@ -13,6 +13,7 @@ from dse.workload.dlrm.solver.moves._repack import repack
 from dse.workload.dlrm.solver.moves._shards import MovableShards, movable_shards
 
 __all__ = [
+    "OVERFLOW_S",
     "QUICK",
     "THOROUGH",
     "AnnealingBalancer",
@@ -29,6 +30,7 @@ __all__ = [
     "Values",
     "from_plan",
     "movable_shards",
+    "penalized_s",
     "repack",
     "to_plan",
 ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dse.workload.dlrm import PlanScorer
+    from dse.workload.dlrm import PlanScorer, PlanScores
     from dse.workload.dlrm.solver._options import ShardingOptions
     from dse.workload.dlrm.solver.moves._plans import Assignment, Change
 
@@ -36,7 +36,7 @@ _ROUNDING = 1e-9
 #: Weight of the load spread against the iteration time: it only breaks ties.
 _SPREAD_WEIGHT = 1e-3
 
-#: Penalty of a plan that does not fit, for each time it would fill the memory.
+#: Time of a plan that does not fit, for each time it would fill the memory.
 OVERFLOW_S = 1e6
 
 
@@ -53,6 +53,22 @@ class Values:
     rank_by: NDArray[np.float64]
 
 
+def penalized_s(
+    scorer: PlanScorer, scores: PlanScores, features: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the iteration times of plans that fit; others come after them, by overflow.
+
+    Args:
+        scorer: The performance model.
+        scores: Of the plans.
+        features: Their placement features; shape `(features, ranks, plans)`.
+    """
+    cluster = scorer.problem.cluster
+    overflow = np.maximum(1.0, scores.peak_memory_bytes / cluster.device.usable_memory_bytes)
+    overflow += scorer.memory.host_overflow(features, cluster)
+    return np.where(scores.fits, scores.iteration_time_s, OVERFLOW_S * overflow)
+
+
 class Evaluator:
     """Scores assignments, and changes of them, under the full model.
 
@@ -63,8 +79,6 @@ class Evaluator:
     def __init__(self, options: ShardingOptions) -> None:
         self._options = options
         self._scorer: PlanScorer = options.scorer
-        self._cluster = self._scorer.problem.cluster
-        self._usable = self._cluster.device.usable_memory_bytes
         self._known: list[tuple[Assignment, NDArray[np.float64]]] = []
         self.plans_scored = 0
 
@@ -114,11 +128,7 @@ class Evaluator:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Returns `time_s` and `rank_by` of plans of one layout, given their features."""
         scored = self._scorer.score_features(layout, batch)
-        overflow = np.maximum(1.0, scored.scores.peak_memory_bytes / self._usable)
-        overflow += self._scorer.memory.host_overflow(batch, self._cluster)
-        time_s = np.where(
-            scored.scores.fits, scored.scores.iteration_time_s, OVERFLOW_S * overflow
-        )
+        time_s = penalized_s(self._scorer, scored.scores, batch)
         return time_s, time_s + _SPREAD_WEIGHT * scored.load_s
 
     def values(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> Values:
