@@ -16,6 +16,7 @@ from dse.sharding._infeasible import explain_infeasible, format_size, total_devi
 from dse.sharding._kernels import KernelName
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
+    SAME_SHARDS,
     ComputeKernel,
     ShardingPlan,
     ShardingType,
@@ -58,6 +59,7 @@ __all__ = [
     "DEFAULT_CACHE_LOAD_FACTOR",
     "OPTIMIZER_TYPES",
     "PLANNERS",
+    "SAME_SHARDS",
     "TORCHREC_MODULE",
     "AllowedPlacement",
     "BagShares",

@@ -41,6 +41,12 @@ def parse_sharding_types(names: str | Iterable[str]) -> frozenset[ShardingType]:
     return frozenset(map(ShardingType, given))
 
 
+#: Types with the shards of another type, on other ranks; on a single node both are the same.
+SAME_SHARDS = {
+    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
+    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
+}
+
 #: Types that tables without pooling cannot have, as in TorchRec's `EmbeddingCollection`, and the
 #: nearest that they can: what these types save is sums over a node, and there are none.
 NEAREST_WITHOUT_POOLING = {

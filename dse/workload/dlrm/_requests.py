@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.sharding import ShardingType, stored_bytes, total_device_bytes
+from dse.sharding import SAME_SHARDS, ShardingType, stored_bytes, total_device_bytes
 from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from dse.sharding import PlanningRequest, TableConstraints
     from dse.workload.dlrm._problem import DlrmProblem
 
-#: Types with the same shards on a single node.
-_ONE_NODE_TWINS = {
-    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
-    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
-}
-
 
 def on_one_node(types: frozenset[ShardingType]) -> frozenset[ShardingType]:
     """Returns types that allow the same shards on a single node.
@@ -28,7 +22,7 @@ def on_one_node(types: frozenset[ShardingType]) -> frozenset[ShardingType]:
     There, columns that stay on a node are any columns, and rows over a node are rows over all
     ranks. With both kinds of rows at hand, tables can still be spread over two collectives.
     """
-    found = {_ONE_NODE_TWINS.get(kind, kind) for kind in types}
+    found = {SAME_SHARDS.get(kind, kind) for kind in types}
     if ShardingType.ROW_WISE not in found and ShardingType.TABLE_ROW_WISE in found:
         found = found - {ShardingType.TABLE_ROW_WISE} | {ShardingType.ROW_WISE}
     return frozenset(found)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dse.sharding import (
+    SAME_SHARDS,
     ComputeKernel,
     ShardingType,
     TablePlan,
@@ -56,13 +57,6 @@ _SCOPE = {
     ShardingType.GRID_SHARD: PlacementScope.NODE,
     ShardingType.ROW_WISE: PlacementScope.ALL,
     ShardingType.DATA_PARALLEL: PlacementScope.ALL,
-}
-
-
-#: On a single node the key is the same as the value.
-_ONE_NODE_TWINS = {
-    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
-    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
 }
 
 
@@ -211,7 +205,7 @@ class ShardingOptions:
         placements = self.placements_of(table)
         for placement in placements:
             kind, kernel = placement.sharding_type, placement.compute_kernel
-            twin = _ONE_NODE_TWINS.get(kind)
+            twin = SAME_SHARDS.get(kind)
             if self.request.node_count == 1 and any(
                 (other.sharding_type, other.compute_kernel) == (twin, kernel)
                 for other in placements

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.workload.dlrm.solver.bound._choices import SAME_SHARDS, Choices, table_choices
+from dse.workload.dlrm.solver.bound._choices import Choices, table_choices
 from dse.workload.dlrm.solver.bound._durations import SlotModel, slot_model
 from dse.workload.dlrm.solver.bound._layout import Relaxed
 from dse.workload.dlrm.solver.bound._lower_bound import LowerBound, lower_bound
@@ -10,7 +10,6 @@ from dse.workload.dlrm.solver.bound._nodes import Node, RelaxedProblem, relaxed_
 from dse.workload.dlrm.solver.bound._relaxation import LayoutRelaxation
 
 __all__ = [
-    "SAME_SHARDS",
     "Choices",
     "LayoutRelaxation",
     "LowerBound",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.sharding import ShardingType, placements_allowed
+from dse.sharding import SAME_SHARDS, ShardingType, placements_allowed
 from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.scoring._features import (
     GroupFeature,
@@ -42,13 +42,6 @@ _MANY_NODES = 64
 
 #: Shards of a choice whose sizes are looked at, the largest ones.
 _MOST_SHARDS = 64
-
-
-#: Types with the same shards on other ranks.
-SAME_SHARDS = {
-    ShardingType.TABLE_COLUMN_WISE: ShardingType.COLUMN_WISE,
-    ShardingType.GRID_SHARD: ShardingType.TABLE_ROW_WISE,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse.sharding import SAME_SHARDS
 from dse.workload.dlrm import ExchangeGroup, Slot
 from dse.workload.dlrm.solver._options import CutKey
-from dse.workload.dlrm.solver.bound import SAME_SHARDS, relaxed_problem
+from dse.workload.dlrm.solver.bound import relaxed_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
