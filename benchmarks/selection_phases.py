@@ -97,7 +97,7 @@ class PhaseRow:
 
 def predicted_parts(candidate: Candidate) -> dict[str, float]:
     """Returns the model's seconds by part on the rank with the most of it."""
-    layout = PlanScorer(candidate.problem).layout_graph(candidate.plan)
+    layout = PlanScorer(candidate.problem).filled(candidate.plan).expanded()
     graph = layout.graph
     ranks = range(candidate.world_size)
     found = {part: dict.fromkeys(ranks, 0.0) for part in (*PARTS, TRANSFERS)}

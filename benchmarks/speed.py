@@ -166,7 +166,7 @@ def main() -> None:
     seconds = best_of(3, lambda: scorer.score_options(options))
 
     singles = [scorer.placements.plan_of(row) for row in options[:20]]
-    graphs = [scorer.layout_graph(plan).graph for plan in singles]
+    graphs = [scorer.filled(plan).expanded().graph for plan in singles]
     single_s = best_of(3, lambda: [simulate(graph) for graph in graphs]) / len(graphs)
     rate, single_rate = arguments.plans / seconds, 1 / single_s
     result = {

@@ -49,9 +49,7 @@ def update_s(optimizer, kernel=ComputeKernel.FUSED):
     problem = DlrmProblem(model, make_cluster(), 4096, Precision.TF32, DlrmRuntime())
     scorer = PlanScorer(problem)
     made = ShardingPlan(4, (TablePlan("a", ShardingType.TABLE_WISE, (1,), kernel),))
-    options = scorer.placements.options_of(made)[None, :]
-    layout = int(scorer.placements.layouts(options)[0])
-    slots = slot_durations_s(problem, layout, scorer.placements.features(options))
+    slots = slot_durations_s(problem, *scorer.layout_and_features(made))
     return float(slots[Slot.POOLED_UPDATE, 1, 0])
 
 

@@ -446,9 +446,10 @@ class DlrmJob(Job):
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of every rank of a sharding group."""
         features, memory = self.scorer.features(self._decided()), self.scorer.memory
-        held = [each.tobytes() for each in features[:, :, 0].T]
         # Ranks that hold the same have one account.
-        known = {each: memory.by_purpose(features, held.index(each)) for each in set(held)}
+        held = [each.tobytes() for each in features[:, :, 0].T]
+        rank_of = {each: rank for rank, each in enumerate(held)}
+        known = {each: memory.by_purpose(features, rank) for each, rank in rank_of.items()}
         return tuple(known[each] for each in held)
 
     def attributed(self) -> AttributedGraph:

@@ -136,19 +136,6 @@ class MemoryModel:
             * features[rank_column(RankFeature.POOLED_OUTPUT)]
         )
 
-    def host_bytes(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the bytes of tables that every rank keeps in host memory.
-
-        Args:
-            features: Shape `(features, ranks, candidates)`.
-
-        Returns:
-            Shape `(ranks, candidates)`.
-        """
-        if not has_host_columns(features):
-            return np.zeros(features.shape[1:])
-        return np.asarray(features[HOST_STORED_COLUMN])
-
     def peak_and_fit(
         self, features: NDArray[np.float64], cluster: Cluster
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -168,10 +155,6 @@ class MemoryModel:
             fits &= self.host_overflow(features, cluster) == 0.0
         return peaks, fits
 
-    def fits(self, features: NDArray[np.float64], cluster: Cluster) -> NDArray[np.bool_]:
-        """Returns the second of :meth:`peak_and_fit`, with the same arguments."""
-        return self.peak_and_fit(features, cluster)[1]
-
     def host_overflow(
         self, features: NDArray[np.float64], cluster: Cluster
     ) -> NDArray[np.float64]:
@@ -187,7 +170,7 @@ class MemoryModel:
         candidates = features.shape[2]
         if cluster.host_memory_bytes is None or not has_host_columns(features):
             return np.zeros(candidates)
-        held = self.host_bytes(features).reshape(
+        held = features[HOST_STORED_COLUMN].reshape(
             cluster.node_count, cluster.local_size, candidates
         )
         fullest = held.sum(axis=1).max(axis=0)
@@ -214,10 +197,9 @@ class MemoryModel:
         if self.allocator_ratio > 1.0:
             allocated_bytes = self.activations_bytes + io_bytes + buffers_bytes
             parts.append((RESERVED, (self.allocator_ratio - 1.0) * allocated_bytes))
-        return MemoryAccount(
-            tuple(parts),
-            host_bytes=float(self.host_bytes(features)[rank, 0]),
-        )
+        on_host = has_host_columns(features)
+        host_bytes = float(features[HOST_STORED_COLUMN, rank, 0]) if on_host else 0.0
+        return MemoryAccount(tuple(parts), host_bytes)
 
 
 def input_bytes(model: DlrmModel) -> float:

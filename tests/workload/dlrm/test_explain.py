@@ -50,7 +50,7 @@ def explained(problem, types=TYPES):
     cluster = problem.cluster
     plan = make_plan(cluster.world_size, cluster.local_size, types)
     scorer = PlanScorer(problem)
-    layout = scorer.layout_graph(plan)
+    layout = scorer.filled(plan).expanded()
     return layout, plan_resources(scorer, plan, layout), explain_job(DlrmJob.scored(scorer, plan))
 
 
@@ -208,7 +208,7 @@ def test_details_have_sizes_and_reasons():
     problem = make_problem()
     plan = make_plan(4, 4)
     scorer = PlanScorer(problem)
-    names = scorer.layout_graph(plan).graph.names
+    names = scorer.filled(plan).expanded().graph.names
     details = [dict(one) for one in task_details(DlrmJob.scored(scorer, plan).attributed())]
     assert len(details) == len(names)
     product = details[names.index("top_mlp.0.forward")]

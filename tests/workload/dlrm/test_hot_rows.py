@@ -132,10 +132,9 @@ def test_gradients_of_hot_rows_travel_in_the_precision_of_the_wire():
     times_s = []
     for value_bytes in (4, 2):
         scorer = PlanScorer(problem(replicated_gradient_bytes=value_bytes))
-        options = scorer.placements.options_of(plan(100_000))[None, :]
-        layout = int(scorer.placements.layouts(options)[0])
+        layout, features = scorer.layout_and_features(plan(100_000))
         assert layout == 1 << ExchangeGroup.POOLED | 1 << ExchangeGroup.REPLICATED
-        found = slot_durations_s(scorer.problem, layout, scorer.placements.features(options))
+        found = slot_durations_s(scorer.problem, layout, features)
         times_s.append(found[:, 0, 0])
     four, two = times_s
     assert two[Slot.REPLICATED_ALL_REDUCE] < four[Slot.REPLICATED_ALL_REDUCE]

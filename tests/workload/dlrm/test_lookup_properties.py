@@ -43,7 +43,7 @@ def problem_of(*tables, wire=None):
 def scored(problem):
     plan = ShardingPlan(8, tuple(TablePlan(t.name, TW, (0,)) for t in problem.model.tables))
     scorer = PlanScorer(problem)
-    layout = scorer.layout_graph(plan)
+    layout = scorer.filled(plan).expanded()
     kinds = zip(layout.slot_kind.tolist(), layout.slot_rank.tolist(), strict=True)
     slots = dict(zip(kinds, layout.graph.duration_s[layout.slot_task].tolist(), strict=True))
     return scorer.features(plan)[:, 0, 0], slots, scorer

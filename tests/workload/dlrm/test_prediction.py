@@ -146,7 +146,7 @@ def test_batched_scores_equal_single_simulations(world, per_node, launch, pipeli
 
 
 def test_the_graph_has_every_stream_on_every_rank_and_collectives_over_all():
-    layout = PlanScorer(make_problem()).layout_graph(spread_plan())
+    layout = PlanScorer(make_problem()).filled(spread_plan()).expanded()
     graph = layout.graph
     assert {(stream.rank, stream.name) for stream in graph.streams} == {
         (rank, name) for rank in range(4) for name in ("host", "compute", "communication", "copy")
@@ -361,7 +361,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 
 def test_simulated_makespan_is_the_prediction():
     scorer = PlanScorer(make_problem())
-    timeline = simulate(scorer.layout_graph(spread_plan()).graph)
+    timeline = simulate(scorer.filled(spread_plan()).expanded().graph)
     assert (
         timeline.makespan_s == predict_job(DlrmJob.scored(scorer, spread_plan())).iteration_time_s
     )

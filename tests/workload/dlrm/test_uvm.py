@@ -41,9 +41,7 @@ def plan(kernel, kind=TW, ranks=(1,), factor=None, world_size=4) -> ShardingPlan
 
 
 def slots(scorer: PlanScorer, made: ShardingPlan):
-    options = scorer.placements.options_of(made)[None, :]
-    layout = int(scorer.placements.layouts(options)[0])
-    return slot_durations_s(scorer.problem, layout, scorer.placements.features(options))
+    return slot_durations_s(scorer.problem, *scorer.layout_and_features(made))
 
 
 #: What FBGEMM's sort of 40,960 lookups takes longer than a plain one, at 2 TB/s.
@@ -132,8 +130,9 @@ def test_host_memory_limits_a_node_where_it_is_known():
     assert predict_job(DlrmJob.scored(unknown, two)).feasible
     features = scorer.features(two)
     assert scorer.memory.host_overflow(features, limited) == pytest.approx([512 / 500 - 1])
-    assert scorer.memory.fits(features, limited).tolist() == [False]
-    assert scorer.memory.fits(scorer.features(apart), limited).tolist() == [True]
+    for shards, fits in ((two, [False]), (apart, [True])):
+        found = scorer.memory.peak_and_fit(scorer.features(shards), limited)[1]
+        assert found.tolist() == fits
 
 
 def test_plans_on_the_device_score_the_same_beside_others_in_host_memory():

@@ -137,9 +137,8 @@ def _fill_dense(problem: DlrmProblem, layout: LayoutGraph, parts: _Parts) -> Non
 def _fill_slots(
     scorer: PlanScorer, plan: ShardingPlan, layout: LayoutGraph, parts: _Parts
 ) -> None:
-    problem, features = scorer.problem, scorer.features(plan)
-    options = scorer.placements.options_of(plan)[None, :]
-    bits = int(scorer.placements.layouts(options)[0])
+    problem = scorer.problem
+    bits, features = scorer.layout_and_features(plan)
     ranks = features.shape[1]
     which = layout.slot_kind * ranks + layout.slot_rank
     is_kernel = np.isin(layout.slot_kind, list(KERNEL_SLOTS))

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from dse.sharding import ShardingPlan
     from dse.workload.dlrm._problem import DlrmProblem
-    from dse.workload.dlrm.scoring._slots import LayoutGraph
 
 #: Feature values that are expanded at once; bounds memory and stays near the cache.
 _CHUNK_ELEMENTS = 2_000_000
@@ -147,10 +146,9 @@ class PlanScorer:
             plan: A plan that has been checked against model and cluster.
             overlapped: Of one of many in a row that overlap, where the busiest stream decides.
         """
-        options = self.placements.options_of(plan)[None, :]
-        layout = int(self.placements.layouts(options)[0])
+        layout, features = self.layout_and_features(plan)
         forward = build_layout(self.problem, layout, forward_only=True)
-        slots = self._slots_s(layout, self.placements.features(options))
+        slots = self._slots_s(layout, features)
         durations = forward.graph.duration_s.copy()
         durations[forward.slot_task] = slots[forward.slot_kind, forward.slot_rank, 0]
         if overlapped:
@@ -227,46 +225,30 @@ class PlanScorer:
 
     def features(self, plan: ShardingPlan) -> NDArray[np.float64]:
         """Returns one plan's placement features; shape `(features, ranks, 1)`."""
-        return self.placements.features(self.placements.options_of(plan)[None, :])
+        return self.layout_and_features(plan)[1]
 
-    def rank_load_s(self, options: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns each rank's time in lookups and updates of one plan; shape `(ranks,)`."""
-        layout = int(self.placements.layouts(options[None, :])[0])
-        slots = self._slots_s(layout, self.placements.features(options[None, :]))
-        return np.asarray(slots[: Slot.INPUT_EXCHANGE, :, 0].sum(axis=0))
+    def layout_and_features(self, plan: ShardingPlan) -> tuple[int, NDArray[np.float64]]:
+        """Returns the exchange groups in use by one plan as a bit set, and :meth:`features`."""
+        options = self.placements.options_of(plan)[None, :]
+        return int(self.placements.layouts(options)[0]), self.placements.features(options)
 
-    def work_and_exchange_s(self, options: NDArray[np.int64]) -> tuple[float, float]:
+    def work_and_exchange_s(self, plan: ShardingPlan) -> tuple[float, float]:
         """Returns what one plan takes the devices, whether or not it is hidden.
-
-        Args:
-            options: Option ids of the plan; shape `(tables,)`.
 
         Returns:
             Seconds of kernels of the tables, and of their collectives, on the busiest rank each.
         """
-        layout = int(self.placements.layouts(options[None, :])[0])
-        slots = self._slots_s(layout, self.placements.features(options[None, :]))[..., 0]
+        slots = self._slots_s(*self.layout_and_features(plan))[..., 0]
         work_s = slots[: Slot.INPUT_EXCHANGE].sum(axis=0) + slots[Slot.REPLICATED_UPDATE]
         exchange_s = slots[Slot.INPUT_EXCHANGE :].sum(axis=0) - slots[Slot.REPLICATED_UPDATE]
         return float(work_s.max()), float(exchange_s.max())
 
-    def layout_graph(self, plan: ShardingPlan) -> LayoutGraph:
-        """Returns the graph of all ranks with the plan's durations and their spreads."""
-        return self.filled(plan).expanded()
-
     def filled(self, plan: ShardingPlan) -> FilledIteration:
         """Returns the plan's iteration with one rank for all where ranks do the same."""
-        options = self.placements.options_of(plan)[None, :]
-        layout = int(self.placements.layouts(options)[0])
-        return self._compiled_layout(layout).filled(*self._slots_and_spreads(layout, options))
-
-    def _slots_and_spreads(
-        self, layout: int, options: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Durations of one plan's tasks and their spreads; see `slot_spreads`."""
-        features = self.placements.features(options)
-        spreads = slot_spreads(self.problem, features, self.placements.lookup_spreads(options[0]))
-        return self._slots_s(layout, features), spreads
+        layout, features = self.layout_and_features(plan)
+        lookup_spreads = self.placements.lookup_spreads(self.placements.options_of(plan))
+        spreads = slot_spreads(self.problem, features, lookup_spreads)
+        return self._compiled_layout(layout).filled(self._slots_s(layout, features), spreads)
 
     def _slots_s(self, layout: int, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Durations of plan-dependent tasks, with what the first rank does for all.

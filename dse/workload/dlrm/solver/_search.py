@@ -209,10 +209,10 @@ def _preferred(
     )
     if not host_binds:
         tied = within(_ROUNDING)
-    options = np.array([scorer.placements.options_of(plans[place]) for place in tied])
+    equal = [plans[place] for place in tied]
     measures = [
-        *np.transpose([scorer.work_and_exchange_s(row) for row in options]),
-        scorer.score_options(options).peak_memory_bytes,
+        *np.transpose([scorer.work_and_exchange_s(plan) for plan in equal]),
+        scorer.score(equal).peak_memory_bytes,
     ]
     left = np.arange(len(tied))
     for measure in measures:

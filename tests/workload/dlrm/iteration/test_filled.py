@@ -44,7 +44,7 @@ def test_predictions_are_those_of_the_graph_of_all_ranks(software, world, per_no
     cluster = make_cluster(world, per_node)
     scorer = PlanScorer(DlrmProblem(make_model(), cluster, 8192, Precision.TF32, software))
     for plan in plans_of(scorer):
-        timeline = simulate(scorer.layout_graph(plan).graph)
+        timeline = simulate(scorer.filled(plan).expanded().graph)
         scored_s = scorer.score([plan]).iteration_time_s[0]
         prediction = predict_job(DlrmJob.scored(scorer, plan))
         assert scored_s == pytest.approx(timeline.makespan_s, rel=1e-12)

@@ -120,7 +120,7 @@ def problem(given_profile=None, **software):
 
 
 def test_host_tasks_of_the_graph_are_those_of_the_profile():
-    layout = PlanScorer(problem(profile([LINEAR]))).layout_graph(spread_plan())
+    layout = PlanScorer(problem(profile([LINEAR]))).filled(spread_plan()).expanded()
     graph = layout.graph
     found = {
         graph.names[task]: graph.duration_s[task]

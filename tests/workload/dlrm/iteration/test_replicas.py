@@ -47,7 +47,7 @@ def plan_of(cluster, kinds, seed=0):
 
 def slots_of(problem, plan):
     """Durations of what the plan decides, by slot and rank."""
-    layout = PlanScorer(problem).layout_graph(plan)
+    layout = PlanScorer(problem).filled(plan).expanded()
     keys = zip(layout.slot_kind.tolist(), layout.slot_rank.tolist(), strict=True)
     return dict(zip(keys, layout.graph.duration_s[layout.slot_task].tolist(), strict=True))
 
@@ -96,7 +96,7 @@ def test_the_average_of_copies_comes_on_top_and_is_spread_over_its_interval(kind
     assert once_s > 0
     assert found_s == pytest.approx(base_s + once_s / interval, rel=1e-9)
     # One rank for all, all ranks, and the compiled form agree.
-    graph = some.layout_graph(plan).graph
+    graph = some.filled(plan).expanded().graph
     assert simulate(graph).makespan_s == pytest.approx(found_s, rel=1e-12)
 
 

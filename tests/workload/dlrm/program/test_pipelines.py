@@ -51,7 +51,7 @@ def time_s(problem, plan) -> float:
 
 def host_s(problem, plan) -> float:
     """Host time of rank 0."""
-    graph = PlanScorer(problem).layout_graph(plan).graph
+    graph = PlanScorer(problem).filled(plan).expanded().graph
     host = [
         index
         for index, stream in enumerate(graph.streams)
@@ -90,7 +90,7 @@ def test_each_pipeline_hides_no_less_than_the_one_that_it_extends():
 def test_lookups_ahead_of_updates_hide_their_whole_exchange():
     """What is left is the sum of all kernels and the exchange of gradients."""
     semi = DlrmRuntime(pipeline=TrainPipeline.SEMI_SYNC)
-    layout = PlanScorer(problem_of(semi, free_host=True)).layout_graph(spread_plan())
+    layout = PlanScorer(problem_of(semi, free_host=True)).filled(spread_plan()).expanded()
     graph = layout.graph
     compute = [index for index, stream in enumerate(graph.streams) if stream.name == "compute"]
     exchange_s = graph.duration_s[layout.slot_task[layout.slot_kind == Slot.POOLED_EXCHANGE]]
@@ -106,7 +106,7 @@ def test_a_prefetch_takes_rows_out_of_the_lookup():
     slots = {}
     for pipeline in (TrainPipeline.SPARSE_DIST, TrainPipeline.PREFETCH):
         scorer = PlanScorer(problem_of(DlrmRuntime(pipeline=pipeline), tables=(table,)))
-        layout = scorer.layout_graph(plan)
+        layout = scorer.filled(plan).expanded()
         seconds = layout.graph.duration_s[layout.slot_task]
         slots[pipeline] = {
             slot: seconds[layout.slot_kind == slot].max(initial=0.0) for slot in Slot
@@ -207,7 +207,7 @@ def test_under_torchrec_rows_cut_over_ranks_cost_more_host_and_device_time():
     plain = problem_of(tables=tables)
 
     def lookup_s(of, plan):
-        layout = PlanScorer(of).layout_graph(plan)
+        layout = PlanScorer(of).filled(plan).expanded()
         slot = Slot.ROW_LOOKUP if plan.tables[0].sharding_type is RW else Slot.POOLED_LOOKUP
         return layout.graph.duration_s[layout.slot_task[layout.slot_kind == slot]].max()
 

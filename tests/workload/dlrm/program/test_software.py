@@ -53,7 +53,7 @@ def time_s(software, plan=None, **changes) -> float:
 
 
 def task_names(software, rank=0, **changes) -> list[str]:
-    graph = PlanScorer(problem_of(software, **changes)).layout_graph(spread_plan()).graph
+    graph = PlanScorer(problem_of(software, **changes)).filled(spread_plan()).expanded().graph
     return [
         name
         for name, stream in zip(graph.names, graph.stream, strict=True)
@@ -90,7 +90,7 @@ def test_the_first_ranks_output_is_exchanged_like_a_table():
     software = replace(GRAPHS, dense_bottom=DenseBottom.FIRST_RANK)
     durations = []
     for chosen in (GRAPHS, software):
-        layout = PlanScorer(problem_of(chosen)).layout_graph(spread_plan())
+        layout = PlanScorer(problem_of(chosen)).filled(spread_plan()).expanded()
         exchange = layout.slot_task[layout.slot_kind == Slot.POOLED_EXCHANGE]
         durations.append(layout.graph.duration_s[exchange])
     # Ranks 0 and 1 hold two tables of 64 columns, so the exchange grows from two to three.
@@ -157,7 +157,7 @@ def test_more_calls_of_the_framework_take_as_much_more_host_time():
     one, five = DlrmRuntime(), DlrmRuntime(calls_per_operator=5.0)
     hosts = []
     for software in (one, five):
-        graph = PlanScorer(problem_of(software)).layout_graph(spread_plan()).graph
+        graph = PlanScorer(problem_of(software)).filled(spread_plan()).expanded().graph
         host = [stream for stream, of in enumerate(graph.streams) if of.name == "host"]
         hosts.append(graph.duration_s[np.isin(graph.stream, host)].sum())
     assert hosts[1] == pytest.approx(5.0 * hosts[0])
@@ -202,7 +202,7 @@ def test_on_cpus_exchanges_and_computation_take_turns():
         2, tuple(TablePlan(table.name, TABLE_WISE, (0,)) for table in make_model().tables)
     )
     scorer = PlanScorer(cpu_problem(GRAPHS))
-    graph = scorer.layout_graph(plan).graph
+    graph = scorer.filled(plan).expanded().graph
     assert {stream.name for stream in graph.streams} == {"host", "compute", "copy"}
     # Rank 0 holds everything and is waited for: after one launch its stream is never idle.
     busy = [
@@ -260,7 +260,7 @@ def test_scorer_and_simulator_agree_under_every_profile(name, precision):
     )
     scorer = PlanScorer(problem)
     plans = [spread_plan(), *random_plans(problem, 8)]
-    simulated = [simulate(scorer.layout_graph(plan).graph).makespan_s for plan in plans]
+    simulated = [simulate(scorer.filled(plan).expanded().graph).makespan_s for plan in plans]
     assert scorer.score(plans).iteration_time_s == pytest.approx(simulated, rel=1e-9)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload import LaunchMode, PlanEffort
+from dse.workload import DurationClass, LaunchMode, PlanEffort
 from dse.workload.dlrm import DlrmJob, DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import find_plan, planning_request, solve
 from tests.conftest import make_cluster, make_model, make_table
@@ -27,7 +27,7 @@ def scorer_of(batch, **software):
 
 
 def work_s(scorer, plan):
-    return scorer.work_and_exchange_s(scorer.placements.options_of(plan))[0]
+    return scorer.work_and_exchange_s(plan)[0]
 
 
 @pytest.mark.parametrize("types", [ALL, {ShardingType.TABLE_WISE}], ids=["all", "table_wise"])
@@ -71,11 +71,12 @@ def test_work_and_collectives_of_a_plan_by_hand():
     plan = PLANNERS["dim_greedy"](
         planning_request(scorer, frozenset({ShardingType.TABLE_WISE}), 0)
     )
-    options = scorer.placements.options_of(plan)
-    found_s, exchange_s = scorer.work_and_exchange_s(options)
+    found_s, exchange_s = scorer.work_and_exchange_s(plan)
+    filled = scorer.filled(plan)
     # Nothing is replicated, so lookups and updates are all that the devices do for tables.
-    assert found_s == pytest.approx(scorer.rank_load_s(options).max())
-    graph = scorer.layout_graph(plan).graph
+    kernels_s = filled.duration_s[filled.layout.duration_class == DurationClass.EMBEDDING].sum(0)
+    assert found_s == pytest.approx(kernels_s.max())
+    graph = filled.expanded().graph
     collectives = ("input all-to-all", "output all-to-all", "gradient all-to-all")
     by_name = {
         name: float(seconds)

@@ -11,6 +11,7 @@ import pytest
 
 from dse.machine import Precision
 from dse.sharding import PLANNERS, ShardingType, check_plan
+from dse.workload import DurationClass
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
 from dse.workload.dlrm.solver import planning_request
 from dse.workload.dlrm.solver._options import ShardingOptions
@@ -156,7 +157,8 @@ def test_loads_of_shards_add_up_to_the_kernels_of_a_rank():
     features = scorer.features(plan)
     held = scorer.memory.total_bytes(features)[:, 0]
     np.testing.assert_allclose(total[-1], held, rtol=1e-12)
-    kernels_s = scorer.rank_load_s(scorer.placements.options_of(plan))
+    filled = scorer.filled(plan)
+    kernels_s = filled.duration_s[filled.layout.duration_class == DurationClass.EMBEDDING].sum(0)
     device = scorer.problem.cluster.device
     # One launch of the lookup and eight of the update are not part of the additive loads.
     np.testing.assert_allclose(
@@ -170,8 +172,8 @@ def test_marginal_costs_predict_a_small_change():
     options = make_options(4, 4)
     scorer = options.scorer
     plan = PLANNERS["lookup_greedy"](options.request)
-    features = scorer.features(plan)[:, :, 0]
-    layout = int(scorer.placements.layouts(scorer.placements.options_of(plan)[None])[0])
+    layout, features = scorer.layout_and_features(plan)
+    features = features[:, :, 0]
     costs = scorer.marginal_costs(layout, features)
     assert costs.shape == (4,)
     assert (costs >= 0).all()
