@@ -34,7 +34,7 @@ def export_text(study: StudyResult, number: int, kind: str = "json") -> str:
             such format.
         StudyError: The study does not keep what is needed.
     """
-    record = _record(study, number)
+    record = study.record(number)
     if study.trace is not None:
         return _changes(study, record, kind)
     configuration = _planned(record)
@@ -66,7 +66,7 @@ def export_files(
         ConfigError: As of :func:`export_text`.
         StudyError: The study does not keep what is needed.
     """
-    record = _record(study, number)
+    record = study.record(number)
     configuration = _planned(record)
     return stored_workload(study).framework_files(
         configuration,
@@ -75,14 +75,6 @@ def export_files(
         module_path=module_path,
         prediction=record.prediction,
     )
-
-
-def _record(study: StudyResult, number: int) -> TrialRecord:
-    for record in study.records:
-        if record.number == number:
-            return record
-    front = ", ".join(str(record.number) for record in study.front[:10])
-    raise ConfigError(f"the study has no configuration {number}; on its front: {front}")
 
 
 def _planned(record: TrialRecord) -> Configuration:

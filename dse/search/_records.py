@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from dse.errors import ConfigError
 from dse.search._certificate import Certificate
 from dse.search._validation import Validation
 from dse.search.space import Constraint, Objective
@@ -17,6 +18,9 @@ from dse.workload import (
     Prediction,
     workload_kind,
 )
+
+#: Configurations of the front that a message names.
+_NAMED = 10
 
 #: Value of each parameter, in the space's order; what distinguishes configurations.
 Params: TypeAlias = tuple[tuple[str, ParameterValue], ...]
@@ -282,3 +286,15 @@ class StudyResult:
         best = [record for record in self.records if record.on_front]
         sign = -1.0 if self.objectives[0].maximize else 1.0
         return tuple(sorted(best, key=lambda record: (sign * record.values[0], record.number)))
+
+    def record(self, number: int) -> TrialRecord:
+        """Returns the record of one configuration.
+
+        Raises:
+            ConfigError: There is none of that number.
+        """
+        for record in self.records:
+            if record.number == number:
+                return record
+        front = ", ".join(str(record.number) for record in self.front[:_NAMED])
+        raise ConfigError(f"the study has no configuration {number}; on its front: {front}")

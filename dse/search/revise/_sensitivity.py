@@ -106,7 +106,12 @@ def sensitivity(
     """
     if not 0 < step < 1:
         raise ConfigError(f"step {step}; expected a share between 0 and 1, such as 0.1")
-    record = _record(result, number)
+    record = result.record(number)
+    if not record.evaluated:
+        raise ConfigError(
+            f"configuration {number} has no prediction: it is {record.status.value} "
+            f"({record.reason})"
+        )
     machines = study_machines(result)
     context = study_context(result, machines)
     bars = []
@@ -116,19 +121,6 @@ def sensitivity(
         elif change.paths != ("price",) or _has_price(record):
             bars.append(_bar(change, record, machines, context, step))
     return tuple(bars)
-
-
-def _record(result: StudyResult, number: int) -> TrialRecord:
-    for record in result.records:
-        if record.number == number:
-            if not record.evaluated:
-                raise ConfigError(
-                    f"configuration {number} has no prediction: it is {record.status.value} "
-                    f"({record.reason})"
-                )
-            return record
-    front = ", ".join(str(record.number) for record in result.front[:10])
-    raise ConfigError(f"the study has no configuration {number}; on its front: {front}")
 
 
 def _has_price(record: TrialRecord) -> bool:
