@@ -10,7 +10,7 @@ from dse.search._records import TrialRecord, TrialStatus
 from dse.workload import PREDICTED_FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dse.search._proposals import Proposal
     from dse.search.space import Objective, SearchSpace
@@ -29,22 +29,13 @@ def judged(
         space: Objectives and constraints.
         workload: Knows the metrics.
     """
-    values, prediction = record.metrics, record.prediction
-    reasons = []
-    if prediction is not None and not prediction.feasible:
-        reasons.append(prediction.infeasible_reason)
-    reasons += [
+    values = record.metrics
+    broken = [
         constraint.reason(values[constraint.metric], workload.metric(constraint.metric))
         for constraint in space.constraints
         if not constraint.violation(values[constraint.metric]) <= 0
     ]
-    return replace(
-        record,
-        status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
-        reason="; ".join(reasons),
-        values=tuple(values[objective.metric] for objective in space.objectives),
-        on_front=False,
-    )
+    return _answered(record, broken, tuple(values[axis.metric] for axis in space.objectives))
 
 
 def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> TrialRecord:
@@ -58,13 +49,10 @@ def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> T
         space: Objectives and constraints.
         workload: Knows the metrics.
     """
-    values, prediction = record.metrics, record.prediction
-    reasons = []
-    if prediction is not None and not prediction.feasible:
-        reasons.append(prediction.infeasible_reason)
+    values, broken = record.metrics, []
     for constraint in space.constraints:
         one_sided, metric = constraint, workload.metric(constraint.metric)
-        if metric.needs(*PREDICTED_FIGURES) or metric.value is None:
+        if _is_predicted(metric):
             # The true value may be anywhere on the other side of the bound.
             if metric.maximize:
                 one_sided = replace(constraint, at_most=None)
@@ -72,26 +60,46 @@ def optimistic(record: TrialRecord, space: SearchSpace, workload: Workload) -> T
                 one_sided = replace(constraint, at_least=None)
         value = values.get(constraint.metric, math.nan)
         if one_sided.violation(value) > 0:
-            reasons.append(one_sided.reason(value, metric))
+            broken.append(one_sided.reason(value, metric))
+    best = [
+        _best_value(axis, workload.metric(axis.metric), values.get(axis.metric, math.nan))
+        for axis in space.objectives
+    ]
+    return _answered(record, broken, tuple(best))
+
+
+def _answered(
+    record: TrialRecord, broken: Sequence[str], values: tuple[float, ...]
+) -> TrialRecord:
+    """Returns a record with its objective values, its status and the reason for it.
+
+    Args:
+        record: A record with a prediction.
+        broken: Which limits it breaks, besides that of the memory.
+        values: Of the objectives.
+    """
+    prediction = record.prediction
+    reasons = [*broken]
+    if prediction is not None and not prediction.feasible:
+        reasons.insert(0, prediction.infeasible_reason)
     return replace(
         record,
         status=TrialStatus.INFEASIBLE if reasons else TrialStatus.FEASIBLE,
         reason="; ".join(reasons),
-        values=tuple(
-            _best_value(
-                objective,
-                workload.metric(objective.metric),
-                values.get(objective.metric, math.nan),
-            )
-            for objective in space.objectives
-        ),
+        values=values,
+        on_front=False,
     )
+
+
+def _is_predicted(metric: Metric) -> bool:
+    """Returns whether a metric is known from a prediction alone, so that a bound bounds it."""
+    return metric.needs(*PREDICTED_FIGURES) or metric.value is None
 
 
 def _best_value(objective: Objective, metric: Metric, value: float) -> float:
     """Returns an optimistic value of an objective; infinitely good where nothing bounds it."""
-    predicted = metric.needs(*PREDICTED_FIGURES) or metric.value is None
-    if not math.isnan(value) and (not predicted or metric.maximize == objective.maximize):
+    one_sided = _is_predicted(metric) and metric.maximize != objective.maximize
+    if not math.isnan(value) and not one_sided:
         return value
     return math.inf if objective.maximize else -math.inf
 
