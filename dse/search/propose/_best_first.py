@@ -13,6 +13,7 @@ together; so what is evaluated does not depend on the number of workers.
 from __future__ import annotations
 
 from dataclasses import replace
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,7 +95,7 @@ class BestFirst(Strategy):
         self._least_s: dict[Hashable, float] = {}
         self._front = np.empty((0, len(self._signs)))
         self._rejections = self._examples(found)
-        self._next_number = 0
+        self._numbers = itertools.count()
         self._low, self._width = self._ranges()
 
     @property
@@ -110,7 +111,7 @@ class BestFirst(Strategy):
         outcomes that look best by what is known.
         """
         rejections = tuple(
-            Rejection(self._numbered(), params, reason) for params, reason in self._rejections
+            Rejection(next(self._numbers), params, reason) for params, reason in self._rejections
         )
         self._rejections = ()
         proposals: list[int] = []
@@ -131,7 +132,7 @@ class BestFirst(Strategy):
         proposals = proposals[:count]
         self._state[proposals] = _State.PENDING
         return Batch(
-            tuple(Proposal(self._numbered(), self._parameters[index]) for index in proposals),
+            tuple(Proposal(next(self._numbers), self._parameters[index]) for index in proposals),
             rejections,
             tuple(bounds.values()),
         )
@@ -267,10 +268,6 @@ class BestFirst(Strategy):
 
     def _proposal(self, index: int, effort: Effort) -> Proposal:
         return Proposal(index, self._parameters[index], effort)
-
-    def _numbered(self) -> int:
-        self._next_number += 1
-        return self._next_number - 1
 
     def _own(self, index: int) -> Hashable:
         return self._evaluator.outcome(dict(self._parameters[index]))

@@ -9,6 +9,7 @@ the sampler also learns what others have finished, and does not propose what the
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -150,7 +151,7 @@ class Proposer(Strategy):
         self._begun, self._stale = 0, 0
         self._unanswered: tuple[tuple[int, ...], ...] = ()
         self._max_stale = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
-        self._next_number = 0
+        self._numbers = itertools.count()
 
     @property
     def exhausted(self) -> bool:
@@ -202,14 +203,14 @@ class Proposer(Strategy):
                 key = first
             self._answers[key] = None
             if reason := self._reject(dict(parameters)):
-                rejections.append(Rejection(self._numbered(), parameters, reason))
+                rejections.append(Rejection(next(self._numbers), parameters, reason))
                 self._fail(trial)
                 continue
             if self._ruled_out(parameters, trial):
                 continue
             self._stale = 0
             self._pending[key] = [trial]
-            proposals.append(Proposal(self._numbered(), parameters))
+            proposals.append(Proposal(next(self._numbers), parameters))
         return Batch(tuple(proposals), tuple(rejections))
 
     def _decided(self) -> bool:
@@ -245,10 +246,6 @@ class Proposer(Strategy):
         """Answers a proposal that need not be evaluated; returns whether it did."""
         del parameters, trial
         return False
-
-    def _numbered(self) -> int:
-        self._next_number += 1
-        return self._next_number - 1
 
     def _repeat(self, trial: optuna.trial.Trial, key: tuple[int, ...]) -> None:
         """Answers a repeated proposal, now or together with the first one."""

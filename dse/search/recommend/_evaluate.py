@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,11 +89,9 @@ class OptionEvaluator:
         """
         closer = effort > Effort.OPTIMISTIC
         ways = self._ways(option) if closer else (self._parameters(option),)
-        least_s = min((self._least_s(one, closer=closer) for one in ways), default=math.inf)
+        times_s = (self.evaluator.least_time_s(one, closer=closer) for one in ways)
+        least_s = min(times_s, default=math.inf)
         return option.global_batch_size / least_s if least_s > 0 else math.inf
-
-    def _least_s(self, parameters: Mapping[str, ParameterValue], *, closer: bool) -> float:
-        return self.evaluator.least_time_s(parameters, closer=closer)
 
     def refined_per_s(self, option: Option, required_per_s: float) -> float:
         """Returns a bound like :meth:`bound_per_s`, refined until it rules a throughput out.
@@ -130,17 +129,17 @@ class OptionEvaluator:
         if not ways:
             raise ConfigError(self.no_way(option))
         closer = len(self.bounds) > 1
-        least = [self._least_s(parameters, closer=closer) for parameters in ways]
+        bounded = [(self.evaluator.least_time_s(way, closer=closer), way) for way in ways]
         best_s, job, best = math.inf, None, ways[0]
-        for place in sorted(range(len(ways)), key=least.__getitem__):
-            if job is not None and least[place] >= best_s:
+        for least_s, way in sorted(bounded, key=itemgetter(0)):
+            if job is not None and least_s >= best_s:
                 break
-            planned = self.evaluator.planned(ways[place])
+            planned = self.evaluator.planned(way)
             if not _surely_fits(planned, confidence):
                 continue
             time_s = planned.simulated().time_s
             if job is None or time_s < best_s:
-                best_s, job, best = time_s, planned, ways[place]
+                best_s, job, best = time_s, planned, way
         if job is None:
             # Where no way surely fits, the fastest of those that fit more likely than not.
             return self._solve(option, bound_per_s, 0.0)
