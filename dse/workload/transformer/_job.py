@@ -75,6 +75,13 @@ class TransformerJob(Job):
         parallelism = self.parallelism
         return self.global_batch_size // (parallelism.data * parallelism.micro_batch_size)
 
+    @property
+    def micro_batch_tokens(self) -> int:
+        """Tokens of one micro-batch on a rank; context-parallel ranks share each sample."""
+        parallelism = self.parallelism
+        samples, context = parallelism.micro_batch_size, parallelism.context
+        return samples * (self.model.sequence_length // context)
+
     @cached_property
     def layers_by_chunk(self) -> tuple[int, ...]:
         """Layers of each chunk, in the order of the model."""

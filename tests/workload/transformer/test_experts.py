@@ -161,12 +161,12 @@ def test_experts_are_shared_by_ranks():
 
 def test_experts_elsewhere_cost_two_exchanges_a_layer_and_direction():
     asked, rows = job(expert=8, expert_dispatch=ExpertDispatch.ALL_TO_ALL), 2 * 4096
-    exchange = Transfers(asked, 4096).experts()
+    exchange = Transfers(asked).experts()
     once = collective_estimate(
         asked.cluster, CollectiveOp.ALL_TO_ALL, 2.0 * rows * MODEL.hidden, Group(1, 8)
     )
     assert exchange.inside_s == pytest.approx(2 * float(once.time_s))
-    assert Transfers(job(), 4096).experts().transfer_s == 0
+    assert Transfers(job()).experts().transfer_s == 0
 
 
 def test_gathered_tokens_and_scattered_sums():
@@ -176,7 +176,7 @@ def test_gathered_tokens_and_scattered_sums():
         float(collective_estimate(asked.cluster, op, size, Group(1, 8)).time_s)
         for op in (CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER)
     )
-    assert Transfers(asked, 4096).experts().inside_s == pytest.approx(by_hand)
+    assert Transfers(asked).experts().inside_s == pytest.approx(by_hand)
 
 
 def test_gradients_of_experts_in_several_copies_by_hand():
@@ -193,7 +193,7 @@ def test_gradients_of_experts_in_several_copies_by_hand():
             (CollectiveOp.ALL_REDUCE, rest / 4 + experts / 2, Group(1, 2)),
         )
     )
-    assert Transfers(asked, 4096).reduced(rest, experts).inside_s == pytest.approx(by_hand)
+    assert Transfers(asked).reduced(rest, experts).inside_s == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize("gpus", [8, 16])
@@ -201,7 +201,7 @@ def test_a_token_is_sent_once_to_a_rank_and_once_to_a_node(gpus):
     many = replace(MODEL, experts=MixtureOfExperts(count=128, active=8, ffn_hidden=768))
     spread = {"gpus": gpus, "batch": gpus, "expert": gpus}
     exchanges = [
-        Transfers(job(many, **spread, expert_dispatch=dispatch), 4096).experts()
+        Transfers(job(many, **spread, expert_dispatch=dispatch)).experts()
         for dispatch in (ExpertDispatch.DEDUPLICATED, ExpertDispatch.ALL_TO_ALL)
     ]
     assert exchanges[0].transfer_s < exchanges[1].transfer_s
@@ -226,7 +226,7 @@ def test_experts_of_fewer_tensor_parallel_ranks_than_attention():
     halves.check()
     assert memory(asked)["weights"] == memory(halves)["weights"]
     # Only halves have to be gathered and summed.
-    whole_s, halves_s = (Transfers(one, 4096).experts().transfer_s for one in (asked, halves))
+    whole_s, halves_s = (Transfers(one).experts().transfer_s for one in (asked, halves))
     assert whole_s < halves_s
 
 

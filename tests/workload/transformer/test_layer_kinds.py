@@ -133,7 +133,7 @@ def test_tensor_parallel_ranks_exchange_latent_columns():
     plain = replace(DENSE, heads=16, kv_heads=16, head_dim=192)
     spread = {"tensor": 8, "data": 1, "sequence_parallel": True}
     transfers = [
-        Transfers(job(model, **spread), 4096) for model in (plain, replace(plain, latent=LATENT))
+        Transfers(job(model, **spread)) for model in (plain, replace(plain, latent=LATENT))
     ]
     wide, narrow = (one.tensor_backward(0.0).inside_s for one in transfers)
     asked = job(plain, **spread)

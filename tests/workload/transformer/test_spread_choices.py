@@ -69,7 +69,7 @@ def held(job, stage=0):
 def transfers(**parallelism):
     job = step(**parallelism)
     tokens = job.parallelism.micro_batch_size * job.model.sequence_length // 4
-    return job, Transfers(job, tokens), tokens
+    return job, Transfers(job), tokens
 
 
 def test_keys_and_values_are_gathered_before_attention_by_hand():
@@ -195,7 +195,7 @@ def test_shards_of_a_node_divide_by_its_ranks_and_gather_inside():
     for name in ("weights", "optimizer state", "gradients"):
         assert held(node)[name] == pytest.approx(4 * held(whole)[name])
     assert held(node)["buffers"] == held(whole)["buffers"]
-    moved = Transfers(node, 1)
+    moved = Transfers(node)
     size = 1e9
     assert moved.gathered(size).network_s == 0
     found = moved.reduced(size)

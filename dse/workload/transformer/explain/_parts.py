@@ -15,7 +15,6 @@ from dse.machine import (
 )
 from dse.workload.transformer._types import Recompute, RecomputeModule
 from dse.workload.transformer.explain._kernels import ELEMENTWISE, NO_KERNELS, StepKernels
-from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.memory._recompute import chosen_share, repeats
 from dse.workload.transformer.step._cost import Cost, total_cost
 from dse.workload.transformer.step._costs import StepCosts
@@ -116,7 +115,7 @@ class StepParts:
         self._latencies = StepCosts(_unlimited(problem))
         software = replace(problem.software, overlap_pipeline=True)
         self._without_sends = StepCosts(replace(problem, software=software))
-        self._transfers = Transfers(problem, LayerWork(problem).tokens)
+        self._transfers = Transfers(problem)
 
     def cost(self, kind: Kind) -> Cost:
         """Returns the cost of a kind of task."""

@@ -35,12 +35,11 @@ class AttentionWork:
         parallelism = problem.parallelism
         self._tensor = parallelism.tensor
         self._samples = parallelism.micro_batch_size
-        self._queries = self._model.sequence_length // parallelism.context
         ulysses = parallelism.context_exchange is ContextExchange.ULYSSES
         #: Context-parallel ranks that share the heads in the core, with whole sequences each.
         self._head_share = parallelism.context if ulysses else 1
-        self._core_queries = self._queries * self._head_share
-        self._tokens = self._samples * self._queries
+        self._core_queries = self._model.sequence_length // parallelism.context * self._head_share
+        self._tokens = problem.micro_batch_tokens
         self._rows = self._tokens // parallelism.sequence_share
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0

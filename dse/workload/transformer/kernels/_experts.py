@@ -37,7 +37,7 @@ class ExpertWork:
         self._value = problem.precision.value_bytes
         self._group = parallelism.expert
         shards = parallelism.expert_shards
-        tokens = parallelism.micro_batch_size * model.sequence_length // parallelism.context
+        tokens = problem.micro_batch_tokens
         #: Tokens that a rank routes, and that it has for itself.
         self._routed = tokens // parallelism.sequence_share
         self._own = tokens / parallelism.tensor

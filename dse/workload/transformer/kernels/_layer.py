@@ -41,10 +41,8 @@ class LayerWork:
         self._model = problem.model
         parallelism = problem.parallelism
         self._tensor = parallelism.tensor
-        self._samples = parallelism.micro_batch_size
-        self._queries = self._model.sequence_length // parallelism.context
         #: Tokens of a rank in products, and in what sequence parallelism splits.
-        self.tokens = self._samples * self._queries
+        self.tokens = problem.micro_batch_tokens
         self._rows = self.tokens / parallelism.sequence_share
         self._value = problem.precision.value_bytes
         self._mask = 1 if self._model.dropout else 0

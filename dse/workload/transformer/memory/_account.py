@@ -33,6 +33,7 @@ from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Product
 from dse.workload.transformer.memory._parameters import (
     end_parameters,
+    layer_expert_parameters,
     layer_parameters,
     optimizer_parameters,
     stage_expert_parameters,
@@ -79,7 +80,7 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
     """
     model, parallelism = problem.model, problem.parallelism
     value, mask = problem.precision.value_bytes, 1 if model.dropout else 0
-    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    tokens = problem.micro_batch_tokens
     rows = tokens / parallelism.sequence_share
     hidden, tensor = model.hidden, parallelism.tensor
     if recompute is Recompute.FULL:
@@ -290,8 +291,7 @@ def _activations_bytes(
         found.append((held - away + waiting, away))
     kept, gone = max(found)
     if stage == 0 and model.dropout:
-        tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
-        masks = tokens / parallelism.sequence_share * model.hidden
+        masks = problem.micro_batch_tokens / parallelism.sequence_share * model.hidden
         kept += masks * min(parallelism.pipeline, problem.micro_batches)
     # The layer that is recomputed needs the rest as well; the loss is over by then.
     last = stage == parallelism.pipeline - 1
@@ -319,7 +319,7 @@ def _head_bytes(problem: TransformerJob) -> float:
     """Returns what the final norm, the logits and the loss of one micro-batch need."""
     model, parallelism, software = problem.model, problem.parallelism, problem.software
     value = problem.precision.value_bytes
-    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    tokens = problem.micro_batch_tokens
     # As the product makes them, and what the loss makes of them in FP32.
     per_logit = value if software.loss is LossKernels.FUSED else value + _MASTER_BYTES
     if software.copies_logits:
@@ -351,7 +351,7 @@ def layer_operand_bytes(problem: TransformerJob) -> float:
 def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     model, parallelism = problem.model, problem.parallelism
     value = problem.precision.value_bytes
-    tokens = parallelism.micro_batch_size * model.sequence_length / parallelism.context
+    tokens = problem.micro_batch_tokens
     total = 0.0
     if parallelism.expert_ranks > 1 and model.experts is not None:
         # Rows on their way to the experts, and on their way back.
@@ -363,8 +363,7 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
     total += _context_buffer_bytes(problem, tokens)
     if parallelism.replicas > 1 and parallelism.data_sharding is DataSharding.PARAMETERS:
         layer = max(
-            layer_parameters(one) + one.model.layer_expert_parameters / parallelism.expert_ranks
-            for one in problem.layer_jobs
+            layer_parameters(one) + layer_expert_parameters(one) for one in problem.layer_jobs
         )
         first, last = stage == 0, stage == parallelism.pipeline - 1
         rest = end_parameters(problem, last=False) if first else 0.0

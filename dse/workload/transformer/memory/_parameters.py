@@ -53,6 +53,11 @@ def layer_parameters(problem: TransformerJob) -> float:
     return model.layer_matrix_parameters_of(tensor) + split + whole
 
 
+def layer_expert_parameters(problem: TransformerJob) -> float:
+    """Returns the parameters of a rank's experts in one layer, all layers being alike."""
+    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
+
+
 def stage_expert_parameters(problem: TransformerJob, stage: int) -> float:
     """Returns the parameters of a rank's experts before any sharding over replicas."""
     parallelism = problem.parallelism

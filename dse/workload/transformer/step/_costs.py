@@ -107,7 +107,7 @@ class StepCosts:
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
         self._software = problem.software
-        self._transfers = Transfers(problem, LayerWork(problem).tokens)
+        self._transfers = Transfers(problem)
         self._dispatch_s = _dispatch_s(problem)
         self._measure()
         self._stage_output = self._transfers.stage_output()

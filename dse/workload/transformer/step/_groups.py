@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dse.machine.collectives import CollectiveOp, Group, collective_estimate
-from dse.machine.fits import Estimate
+from dse.machine.collectives import Group
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -72,10 +69,3 @@ class Groups:
             expert_zero=Group.of(cluster, parallelism.expert_zero, ranks),
             stages=stages,
         )
-
-
-def estimate(cluster: Cluster, op: CollectiveOp, size_bytes: float, group: Group) -> Estimate:
-    """Returns the duration of a collective of a group; zero for a group of one."""
-    if group.size < 2 or size_bytes <= 0:
-        return Estimate(np.zeros(()), np.zeros(()))
-    return collective_estimate(cluster, op, size_bytes, group)

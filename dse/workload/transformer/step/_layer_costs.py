@@ -9,7 +9,7 @@ from dse.workload.transformer._types import DataSharding, Recompute, RecomputeMo
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Elementwise
 from dse.workload.transformer.memory._offload import offloaded_layer
-from dse.workload.transformer.memory._parameters import layer_parameters
+from dse.workload.transformer.memory._parameters import layer_expert_parameters, layer_parameters
 from dse.workload.transformer.memory._recompute import chosen_share, recomputed_kernels, repeats
 from dse.workload.transformer.step._cost import (
     Cost,
@@ -74,7 +74,7 @@ def layer_kernels(problem: TransformerJob) -> LayerKernels:
     """
     work = LayerWork(problem)
     split = problem.model.layer_matrix_parameters_of(problem.parallelism.tensor)
-    sums = accumulation(problem, split, _expert_parameters(problem))
+    sums = accumulation(problem, split, layer_expert_parameters(problem))
     module = work.prediction_module()
     apart = problem.parallelism.schedule is Schedule.ZERO_BUBBLE
     return LayerKernels(
@@ -123,7 +123,7 @@ def _copies(problem: TransformerJob, *, backward: bool = False) -> list[Kernel]:
         return []
     value = problem.precision.value_bytes
     traffic = 2 * value + (value + problem.gradient_bytes if backward else 0)
-    parameters = layer_parameters(problem) + _expert_parameters(problem)
+    parameters = layer_parameters(problem) + layer_expert_parameters(problem)
     return [Elementwise(parameters * traffic, 2 if backward else 1)]
 
 
@@ -147,11 +147,6 @@ def shard_calls(problem: TransformerJob, dispatch_s: float) -> Cost:
     return Cost(dispatch_s=dispatch_s * calls)
 
 
-def _expert_parameters(problem: TransformerJob) -> float:
-    """Parameters of a rank's experts in one layer."""
-    return problem.model.layer_expert_parameters / problem.parallelism.expert_ranks
-
-
 class LayerCosts:
     """Costs of one layer.
 
@@ -170,8 +165,7 @@ class LayerCosts:
         self._problem = problem
         self._parallelism = problem.parallelism
         self._software = problem.software
-        self._work = LayerWork(problem)
-        self._transfers = Transfers(problem, self._work.tokens)
+        self._transfers = Transfers(problem)
         self._forward, self._backward, recomputed, *self._core, self._weights = times
         #: Of an average layer.
         self._again_share = chosen_share(problem, self._parallelism.recompute_layers)
@@ -337,7 +331,7 @@ class LayerCosts:
     @property
     def _parameters(self) -> tuple[float, float]:
         """Parameters of the layer on a rank, and those of its experts."""
-        return layer_parameters(self._problem), _expert_parameters(self._problem)
+        return layer_parameters(self._problem), layer_expert_parameters(self._problem)
 
     def _gathered(self) -> Cost:
         if self._parallelism.data_sharding is not DataSharding.PARAMETERS:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dse.machine.collectives import CollectiveOp, Group
+from dse.machine.collectives import CollectiveOp, Group, collective_time_s
 from dse.machine.kernels import exchange_estimate, places_visited
 from dse.workload.transformer._types import ContextExchange, DataSharding, ExpertDispatch
 from dse.workload.transformer.kernels._routing import busiest_load
 from dse.workload.transformer.step._cost import Cost, exposed, total_cost
-from dse.workload.transformer.step._groups import Groups, estimate
+from dse.workload.transformer.step._groups import Groups
 from dse.workload.transformer.step._structure import Role
 
 if TYPE_CHECKING:
@@ -22,16 +22,15 @@ class Transfers:
 
     Args:
         problem: What is trained, where and how.
-        tokens: Tokens of one micro-batch on a rank.
     """
 
-    def __init__(self, problem: TransformerJob, tokens: int) -> None:
+    def __init__(self, problem: TransformerJob) -> None:
         self._problem = problem
         self._model = problem.model
         self._cluster = problem.cluster
         self._parallelism = problem.parallelism
         self._software = problem.software
-        self._tokens = tokens
+        self._tokens = problem.micro_batch_tokens
         self._value = problem.precision.value_bytes
         self._gradient = problem.gradient_bytes
         self._groups = Groups.of(problem.cluster, problem.parallelism)
@@ -42,7 +41,7 @@ class Transfers:
             return Cost()
         key = (op, size_bytes, group)
         if key not in self._known:
-            seconds = float(estimate(self._cluster, op, size_bytes, group).time_s)
+            seconds = float(collective_time_s(self._cluster, op, size_bytes, group))
             inside = group.domains == 1
             self._known[key] = Cost(inside_s=seconds) if inside else Cost(network_s=seconds)
         return self._known[key]
