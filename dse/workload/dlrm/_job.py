@@ -356,7 +356,7 @@ class DlrmJob(Job):
     def evaluation_time_s(self, samples: float) -> float:
         """Returns the time to evaluate samples, in batches of the program's own size.
 
-        Training stands still meanwhile.
+        Training stands still meanwhile. Sharding groups evaluate equal parts at the same time.
 
         Args:
             samples: Samples of one evaluation, over all ranks.
@@ -365,9 +365,13 @@ class DlrmJob(Job):
             PlanError: There is no plan.
         """
         problem, plan = self.problem, self._decided()
-        software, ranks = problem.software, self.cluster.world_size
-        batch = software.evaluation_batch_size or problem.global_batch_size
-        batch = ranks * math.ceil(batch / ranks)
+        software, ranks = problem.software, problem.cluster.world_size
+        # Of one group, as everything else.
+        samples /= problem.cluster.replicas
+        batch = problem.global_batch_size
+        if software.evaluation_batch_size:
+            each = software.evaluation_batch_size / self.cluster.world_size
+            batch = ranks * math.ceil(each)
         scorer = self.scorer
         if batch != problem.global_batch_size:
             scorer = PlanScorer(replace(problem, global_batch_size=batch))

@@ -100,6 +100,27 @@ def test_the_average_of_copies_comes_on_top_and_is_spread_over_its_interval(kind
     assert simulate(graph).makespan_s == pytest.approx(found_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("samples", [None, 40_960])
+def test_groups_evaluate_equal_parts_at_the_same_time(samples):
+    storage = {"storage_bandwidth_bytes_per_s": 1e6}
+    for more in ({}, storage):
+        alone = make_cluster(8, 8, **more)
+        group = rank_group(make_cluster(16, 8, **more), 8, 1)
+        plan = plan_of(alone, [TW] * 6)
+        times_s = []
+        for cluster in (alone, group):
+            groups = cluster.replicas
+            software = DlrmRuntime(
+                evaluation_batch_size=samples and groups * samples,
+                evaluation_batch_s=1e-3,
+                evaluation_s_per_sample=1e-7,
+                read_value_bytes=4.0,
+            )
+            job = DlrmJob(replace(problem_of(cluster), software=software)).with_plan(plan)
+            times_s.append(job.evaluation_time_s(groups * 1e6))
+        assert times_s[0] == pytest.approx(times_s[1])
+
+
 def test_a_shard_is_reduced_over_the_ranks_that_hold_it():
     whole = make_cluster(16, 8)
     group = rank_group(whole, 4, 4)
