@@ -91,7 +91,8 @@ def rate_marks() -> Iterator[Mark]:
         wall_s = best_of(5, lambda work=score, to=clocked_s: to.append(processor_s(work)))
         # One core does it, so other programs on it are left out of the verdict.
         rate = plans / min(clocked_s)
-        what = f"plans scored a second of one core, {len(model.tables)} tables × {ranks} ranks"
+        sizes = f"{len(model.tables)} tables × {ranks} ranks"
+        what = f"plans scored per second on one core, {sizes}"
         what += ", hot rows" if hot_rows else ""
         measured = f"{rate:,.0f} ({plans / wall_s:,.0f} by the clock)"
         yield Mark(what, measured, f"≥ {least:,}", rate >= least)
