@@ -41,53 +41,55 @@ _PLANNER = "TorchRec's planner"
 
 _HEAD = """# Comparison
 
-Which tool is for what, and how close their figures are.
+What each tool is for, and how close its figures are.
 
-* **`dse`**: plan, machines, batch and parallelism of training, with prices, intervals and bounds,
-  before anything is rented.
+* **`dse`**: plan, machines, batch and parallelism for training, with prices, intervals and bounds,
+  before you rent anything.
 * **[TorchRec's planner](https://github.com/meta-pytorch/torchrec)**: a sharding plan inside a
-  training script. Use it where there are few tables, or for what [`dse` does not
-  model](torchrec.md): SSD and key-value kernels, uneven row-wise shards.
+  training script. Use it if you have few tables, or for what [`dse` does not
+  model](torchrec.md#what-is-refused): SSD and key-value kernels, uneven row-wise shards.
 * **[aiconfigurator](https://github.com/ai-dynamo/aiconfigurator)**: serving an LLM, with
   disaggregation and launch files of serving engines. `dse` does not predict inference.
 * **[Calculon](https://github.com/calculon-ai/calculon)**: transformers on hypothetical machines,
-  down to the rates of each kind of kernel, which you give.
-* **[vTrain](https://github.com/VIA-Research/vTrain)**: steps of GPT from kernels that it profiles
-  on a GPU of the kind in question, and the number of training tokens for a compute budget.
+  for which you state the rates of each kind of kernel.
+* **[vTrain](https://github.com/VIA-Research/vTrain)**: steps of GPT models, from kernels that it
+  profiles on a GPU of the same kind, and the number of training tokens for a compute budget.
 
 ## Figures
 
-`dse` is measured by our benchmarks, and so are the plans of TorchRec 1.8.0, which were made on the
-same machine and scored by the same model. Figures of the others are those that they publish.
+The figures of `dse` come from our benchmarks, and so do those of TorchRec 1.8.0, whose plans were
+made on the same machine and scored by the same model. Figures of the other tools are as they
+publish them.
 
 | | `dse` | others |
 |---|---|---|
 """
 
 _NOTES = """
-* **Plans** are tasks of 20, 50 and 100 of 856 production-like tables on 8 H100 or A100, with all
-  of their memory or hardly more than the tables need ([performance.md](performance.md#methods)).
-  One performance model scores all plans, ours, so the comparison is of *searching*; TorchRec's
-  planner optimizes its own estimates, which have other bandwidths. Its plans of tight tasks use
-  host memory or do not exist. `dse` had one second.
+* **Plans** are for tasks of 20, 50 and 100 of 856 production-like tables on 8 H100 or A100, with
+  all of their memory or hardly more than the tables need
+  ([performance.md](performance.md#methods)). Our performance model scores all plans, so this
+  compares only the *search*; TorchRec's planner optimizes its own estimates, which assume other
+  bandwidths. For tight tasks, it finds no plan or uses host memory. `dse` had one second.
 * **Steps of Megatron-LM** are the eight of Korthikanti et al. 2022, Table 5 (22 billion to 1
-  trillion parameters), on which Calculon validates. Kernels of `dse` were fitted on steps that
-  include the four of the two smaller models; the four larger ones alone: {larger}. Calculon was
-  not run on the other steps, because the rates of its kernels have to be given.
-* **Steps of Megatron-DeepSpeed** are those that vTrain publishes as its truth. Those on one node
-  were made by its own simulator, not measured ([transformers.md](transformers.md#small-models)),
-  so both figures for them compare simulators; every third row was used for one constant of `dse`.
-  Of the rows on 64 to 512 GPUs, which scatter as measurements do, nothing was. vTrain's figures
-  are over its own selection of the rows of these files.
+  trillion parameters), on which Calculon is validated. Kernels of `dse` were fitted on steps that
+  include the four of the two smaller models; on the four of the larger models alone, its error is
+  {larger}. Calculon was not run on the other steps, because it needs the rates of their kernels.
+* **Steps of Megatron-DeepSpeed** are those that vTrain publishes as ground truth. Those on one
+  node were not measured but made by its own simulator
+  ([transformers.md](transformers.md#small-models)), so both figures for them compare simulators;
+  every third row was used to fit one constant of `dse`. Nothing was fitted to the rows on 64 to
+  512 GPUs, which scatter as measurements do. vTrain's figures are for its own selection of the
+  rows of these files.
 * **DLRM**: {dlrm} published training steps; parameters of programs were fitted on some of them
   ([accuracy.md](accuracy.md), with groups left out in [method.md](method.md)).
-* **Products** are held-out layer shapes of aiconfigurator's own tables; its figure is its design
-  document's for one shape that its interpolation had to do without.
+* **Products** are for held-out layer shapes of aiconfigurator's own tables; its figure is from its
+  design document, for one shape that was left out of its interpolation.
 
 Sources: Calculon, Isaev et al., SC 2023, and its `llm-validation`; vTrain, Bang et al., MICRO
-2024; aiconfigurator, `docs/design/hybrid_modeling_design.md` at 095f58a. Not compared, because
-their code or rows are not public or need a GPU of the kind: NeuroShard, RecShard, Lumos, Charon,
-Phantora.
+2024; aiconfigurator, `docs/design/hybrid_modeling_design.md` at 095f58a. NeuroShard, RecShard,
+Lumos, Charon and Phantora are not compared, because their code or data is not public or needs a
+GPU of the same kind.
 
 Written by `python benchmarks/comparison.py --write docs/comparison.md`; do not edit.
 """

@@ -44,19 +44,19 @@ _HEAD = """
 
 `python benchmarks/accuracy.py --end-to-end` predicts {count} published steps from
 DeepLearningExamples, MLPerf Training, TorchRec, distributed-embeddings and HiPC'22. Rules
-(`benchmarks/published_cases.py`) derive the configuration of a case from what its source states
-about hardware and software, and from nothing else; MLPerf's figures include evaluations,
-whose batches are those of submissions' configurations, and the start of a run
-(`benchmarks/published_evaluations.py`), and are predicted with both. Machines of MLPerf read
-samples as fast as logs of their runs show, where these were looked up
-(`benchmarks/published_reading.py`); without that the 76 throughputs would have a median of 4.8 %
-and a τ of 0.88. **These figures are for the same cases on which the parameters below were
-fitted.** Whole groups left out of the fits are in [method.md](method.md).
-Beside the model stands a roofline of the same steps: kernels at peak arithmetic or bandwidth, one
-after the other, with line rates and no host.
+(`benchmarks/published_cases.py`) derive the configuration of a case only from what its source
+states about hardware and software. MLPerf's figures include the start of a run and evaluations,
+whose batches are those of the submissions' configurations (`benchmarks/published_evaluations.py`),
+and are predicted with both. If logs of a machine's runs were looked up, the machine reads samples
+as fast as they show (`benchmarks/published_reading.py`); without that, the 76 throughputs would
+have a median error of 4.8 % and a τ of 0.88. **These figures are for the same cases on which the
+parameters below were fitted.** Errors with whole groups left out of the fits are in
+[method.md](method.md). The roofline of the same steps has kernels at peak arithmetic or bandwidth,
+one after the other, with line rates and no host.
 
-Bias is the median of log(predicted/measured) of the step's time. Pairs are those of a family that
-differ by more than 5 %. Noise: 24 submissions of one workload on 8 × H100 spread by 4.0 %.
+Bias is the median of log(predicted/measured) of the step time. Pairs is the share of pairs within
+a family that differ by more than 5 % and are in the right order. For comparison, 24 submissions of
+one workload on 8 × H100 spread by 4.0 %.
 
 """
 

@@ -30,22 +30,22 @@ _RATES = {
 
 _HEAD = """# Platforms
 
-What is built in: [devices](#devices), [which of their times are measured](#what-is-measured),
+The built-in [devices](#devices), [which of their times are measured](#what-is-measured),
 [networks](#networks) and [prices](#offers).
 
 Every figure of a platform has an origin (`datasheet`, `measured`, `fitted`, `assumed`) and a
 source in its file, `platforms/<name>.yaml`; `dse doctor --platform NAME` prints them. A platform
-of your own is a file like these, in a search space also a mapping of what differs from one of
-them, or measured by `dse calibrate` ([formats.md](formats.md#platform)).
+of your own can be a file like these, a mapping of what differs from one of them (in a search
+space), or the result of `dse calibrate` ([formats.md](formats.md#platform)).
 """
 
 _DEVICES = """## Devices
 
-Rates are dense, per device; links are per device and direction. Those of MI300X and MI325X are at
-the clocks that AMD measured under sustained matrix products, not at the boost clock of the
-datasheets; for MI355X there is no such measurement, its products are slowed by an assumed power.
-NVIDIA has no public datasheet of H20 and H800: their figures are as others publish them, so their
-origin is `assumed`.
+Rates are dense, per device; links are per device and direction. Rates of MI300X and MI325X are for
+the clocks that AMD measured under sustained matrix products, not for the boost clock of the
+datasheets. For MI355X there is no such measurement; its products are slowed by an assumed power.
+NVIDIA has no public datasheet for H20 and H800, so their figures are those that others publish,
+with the origin `assumed`.
 """
 
 _MODELS = """## What is measured
@@ -57,15 +57,15 @@ formulas ([method.md](method.md)).
 
 _FABRICS = """## Networks
 
-Networks of clouds are named by kind and by the rate of a node, InfiniBand by the rate of a card.
-`--network NAME` chooses one. Latencies are assumptions where the source in the file says so.
+Networks of clouds are named by their kind and the rate of a node, InfiniBand by the rate of a
+card. `--network NAME` chooses one. Latencies are assumptions if the source in the file says so.
 """
 
 _OFFERS = """## Offers
 
-List prices that count today; superseded ones are in the files. Prices change often: give your own
-with `--set 'NAME.price=2.10 USD/GPU/h'` ([decisions.md](decisions.md#what-if)). Instances smaller
-than a node serve jobs of at most their devices.
+These are the list prices in use; superseded ones are in the files. Prices change often; set your
+own with `--set 'NAME.price=2.10 USD/GPU/h'` ([decisions.md](decisions.md#what-if)). Instances
+smaller than a node serve only jobs with at most their number of devices.
 """
 
 _END = (

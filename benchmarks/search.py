@@ -65,18 +65,19 @@ TITLE = "## Search of a space"
 
 _HEAD = """\
 `python benchmarks/search.py --write docs/performance.md` searches the shipped spaces and some
-drawn at random, and writes this section: wall time of the search with its files (`--jobs {jobs}`),
-and processor time of the process that coordinates it, without the start of Python. The truth is
-every distinct configuration, evaluated, where there are no more than {most:,}; that takes twenty
-minutes, most of it for the spaces of transformers, which `--most-truth 1000` leaves out."""
+random ones, and writes this section. It measures the wall time of the search including its files
+(`--jobs {jobs}`), and the processor time of the process that coordinates it, without the start of
+Python. For spaces of up to {most:,} distinct configurations, it evaluates all of them to find the
+truth; that takes twenty minutes, most of it for the spaces of transformers, which
+`--most-truth 1000` leaves out."""
 
 _NOTES = """\
-The last columns are for what Optuna's samplers find: the share of the true hypervolume, and the
-regret, the throughput that their front lacks at the cost of a true point, on average. Behind the
-plus are other sizes of the recommended configuration, which are proven dominated: they are
-evaluated so that the reader sees what more ranks or another batch would bring. Every point of the
-front has to be evaluated, so in spaces of a hundred outcomes it is most of the share. Wall times
-depend on what else a machine does."""
+The last columns are for Optuna's samplers: the share of the true hypervolume that they find, and
+their regret, the average throughput that their front lacks at the cost of a true point. The number
+after the plus counts other sizes of the recommended configuration, which are proven dominated but
+are evaluated to show what more ranks or another batch would bring. Every point of the front has to
+be evaluated, so in spaces of a hundred outcomes these are most of the share. Wall times depend on
+what else the machine is doing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,17 @@ TITLE = "## Methods\n"
 TORCHREC = "TorchRec"
 
 _HEAD = """
-Iteration time over the lower bound, one task a setting. The figures are in
+Iteration time over the lower bound, one task per setting. The figures are in
 `benchmarks/measurements/sharding_methods.json`, from runs with `--json` and TorchRec 1.8.0;
 `python benchmarks/sharding.py --read FILE.json --write docs/performance.md` writes this section.
 
 """
 
 _NOTES = """
-In tight tasks most greedy planners find no plan: they keep a tenth of the memory free and never
+In tight tasks, most greedy planners find no plan: they keep a tenth of the memory free and never
 revise a choice. TorchRec reserves 15 % of the memory, more than is left in a tight task, so it
-finds no plan or uses host memory, which the other methods may not and the bound does not cover. It
-plans by its own estimates, with its own link bandwidths, and is scored by another model. The limit
+finds no plan or uses host memory, which the other methods may not use and the bound does not
+cover. It plans with its own estimates and link bandwidths, but is scored by our model. The limit
 of 0.1 s is exceeded because the first steps are not interrupted.
 
 Median wall-clock time of planning over these tasks, processor time in brackets:

@@ -47,39 +47,39 @@ CAUSES = {
 _HEAD = """
 `python benchmarks/accuracy.py --steps` predicts {rows:,} published training steps and prints these
 tables; with `--write docs/accuracy.md` it writes this section. Sources: vTrain
-(VIA-Research/vTrain, GPT under Megatron-DeepSpeed on 2–8 A100; not measured but
-[made by its authors' simulator](transformers.md#small-models)), nanotron's scaling benchmark
+(VIA-Research/vTrain, GPT under Megatron-DeepSpeed on 2–8 A100; not measured but [made by its
+authors' simulator](transformers.md#small-models)), nanotron's scaling benchmark
 (huggingface/nanotron, eager PyTorch on 8–64 H100), NeMo recipes (NVIDIA/dgxc-benchmarking, 8–2,048
 H100), Megatron-Bridge's tables (NVIDIA-NeMo/Megatron-Bridge, H100, B200 and GB200, dense and
 mixtures of experts), GPT under Megatron-LM (Narayanan et al., SC 2021; Korthikanti et al., MLSys
-2023), and MPT under FSDP (LLM Foundry). Every row counts. What a source leaves open is filled by
-rules that use no measured time (`benchmarks/published_steps.py`, `transformer_cases.py`): where
-recomputation is not stated, the least that fits. Bias is the median of log(predicted/measured).
-The roofline runs kernels at peak arithmetic or bandwidth, one after the other, with line rates and
-no host.
+2023), and MPT under FSDP (LLM Foundry). Every row counts. What a source does not state is filled
+in by rules that use no measured time (`benchmarks/published_steps.py`, `transformer_cases.py`),
+such as the least recomputation that fits. Bias is the median of log(predicted/measured). The
+roofline runs kernels at peak arithmetic or bandwidth, one after the other, with line rates and no
+host.
 
 """
 
 _PLANS = """
-Plans of one model on the same machine with the same batch: Kendall's τ (mean over groups of at
-least three plans), how often the plan that is predicted to be fastest takes at most a tenth longer
-than the best, and how much longer it takes on average. Memory is the median error of what the
-allocator reserved on the first rank. The last two columns are the shares of runs that worked, and
-of runs that failed (most of them out of memory), that are predicted to fit.
+The next table compares plans of one model on the same machine with the same batch: Kendall's τ
+(mean over groups of at least three plans), how often the plan predicted to be fastest takes at
+most a tenth longer than the best, and how much longer it takes on average. Memory is the median
+error of what the allocator reserved on the first rank. The last two columns are the shares of runs
+that worked, and of runs that failed (most of them out of memory), that are predicted to fit.
 
 """
 
 _FITTED = """
 ### What is fitted
 
-Values of training programs. Each was fitted on all of the named rows together, never on one case.
-The constants of kernels that all programs share are in
+These are the fitted values of training programs. Each was fitted on all of the named rows
+together, never on one case. The constants of kernels that all programs share are in
 [transformers.md](transformers.md#free-parameters); those of MPT's kernels were fitted on the 65
 steps of `composer`, the energy of an operation on A100 on these and the eight of `megatron`, that
 on H100 on the steps of `nemo`, and that on Blackwell on dense models of `megatron_bridge`, with
 others of its earlier tables ([power](transformers.md#power)). The spreads of intervals are in
-[transformers.md](transformers.md#accuracy). No value of a program was fitted
-on the steps of {unfitted}.
+[transformers.md](transformers.md#accuracy). No value of a program was fitted on the steps of
+{unfitted}.
 
 | program | value | fitted on |
 |---|---|---|
@@ -88,17 +88,17 @@ on the steps of {unfitted}.
 _GROUPS = """
 ### Groups left out
 
-Each group is predicted with values that were fitted again on all other rows of its program, for
-the least mean absolute error between half and twice the shipped value. Programs without values
-fitted on their own steps show the shipped model by group.
+Each group is predicted with values fitted again on all other rows of its program, for the least
+mean absolute error, between half and twice the shipped value. For programs without values fitted
+on their own steps, the table shows the shipped model by group.
 
 """
 
 _PICTURE = """
 ![Predicted against measured step times, one panel a training program](images/{scatter})
 
-Dots: medians of predicted over measured time of a left-out group; bars: from the 5 % to the 95 %
-quantile of its steps.
+Dots are medians of predicted over measured time of a left-out group; bars extend from the 5 % to
+the 95 % quantile of its steps.
 
 ![Predicted over measured step time by left-out group](images/{groups})
 """

@@ -16,72 +16,79 @@ if TYPE_CHECKING:
 _HEAD = """
 ## MLPerf submissions, training and evaluation apart
 
-`python benchmarks/accuracy.py --train-only TABLE` predicts the milliseconds of an iteration
-without evaluation, and an evaluation for itself. {count} submissions: v1.0, v1.1, v3.0 and v3.1
-as collected in `published/mlperf_dlrm_train_only.csv`, and one run each of nineteen more
-(`benchmarks/measurements/mlperf_train_only_later.csv`). {doubtful} whose collectors doubt the
-figures count apart, {problems} cannot be predicted. Fitted are two values of `hugectr`, on
-eight A100 or H100 of one node in v3.0 and v3.1, the host time of a batch that is evaluated, on
-the evaluations of v1.1 on one node, and what eight cards leave of PCIe, on those of v3.1 (fitted
-on either machine, the other is 8 % off); everything else is held out. The rounds v2.0,
-v2.1 and v4.0 were looked at while the form of the exchanges was chosen, v4.1 and v5.0 while plans
-were, all of them when keys became an exchange, and none of them was fitted; v5.1 was not looked at
-before it was predicted. With both machines of
-eight cards over PCIe predicted from each other, as held out, the median on one node is 3.0 %.
+`python benchmarks/accuracy.py --train-only TABLE` predicts the time of an iteration without
+evaluation, and that of an evaluation. {count} submissions: v1.0, v1.1, v3.0 and v3.1 as collected
+in `published/mlperf_dlrm_train_only.csv`, and one run each of nineteen more
+(`benchmarks/measurements/mlperf_train_only_later.csv`). {doubtful}, whose collectors doubt the
+figures, are counted separately, and {problems} cannot be predicted. These values were fitted: two
+of `hugectr`, on eight A100 or H100 of one node in v3.0 and v3.1; the host time per batch of an
+evaluation, on the evaluations of v1.1 on one node; and the share of PCIe that eight cards get, on
+those of v3.1 (fitted on either machine, the other is 8 % off). Everything else is held out. The
+rounds v2.0, v2.1 and v4.0 were looked at while the form of the exchanges was chosen, v4.1 and v5.0
+while plans were, and all of them when keys became an exchange, but none of them was fitted; v5.1
+was not looked at before it was predicted. If both machines with eight cards over PCIe are
+predicted from each other, the median on one node is 3.0 %.
 
-HugeCTR reads samples from the machine's drives while it trains, which decides where drives are
-slower than devices. Submissions do not state how fast theirs are, but logs tell
-(`benchmarks/published_reading.py`, `benchmarks/measurements/mlperf_reading.csv`): up to the first
-evaluation the one-hot model reads the test set besides what it trains on, and evaluations of
-DLRM-DCNv2 read it each time. Machines of one node whose logs are stored have that rate, as a
-platform states it (`node.storage`). It comes from the same runs, but from no time that is
-predicted: iterations are those of later stretches, and evaluations are predicted without it.
-Where something else was waited for, the rate is too low, and hardly ever decides: of the {bound}
-below, wrongly for the four H100 PCIe, whose evaluations wait for exchanges like their iterations.
+HugeCTR reads samples from the machine's drives while it trains, which limits the iteration if
+drives are slower than devices. Submissions do not state how fast their drives are, but logs show
+it (`benchmarks/published_reading.py`, `benchmarks/measurements/mlperf_reading.csv`): up to the
+first evaluation, the one-hot model reads the test set in addition to what it trains on, and
+evaluations of DLRM-DCNv2 read it each time. Machines of one node whose logs are stored are given
+that rate (`node.storage` of a platform). It comes from the same runs, but not from any time that
+is predicted: iterations are those of later stretches, and evaluations are predicted without it. If
+a machine waited for something else, the rate is too low, but that hardly ever matters: of the
+{bound} below, it does so only for the four H100 PCIe, whose evaluations wait for exchanges, like
+their iterations.
 
-{reading}
-Batches of evaluations are those of the configurations: 262,144 samples of DLRM-DCNv2, or 16,384 a
-rank if that is more; 1.8 million of the one-hot model, 55,296 on four devices (Dell's of v1.1
-442,368), 716,800 on 64 devices of v1.0.
+{reading} Batches of evaluations are those of the configurations: for DLRM-DCNv2, 262,144 samples,
+or 16,384 per rank if that is more; for the one-hot model, 1.8 million, 55,296 on four devices
+(442,368 for Dell in v1.1), and 716,800 on 64 devices in v1.0.
 
-Submissions of DLRM-DCNv2 have the plans that HugeCTR's planner makes for them: its rule is
-public (NVIDIA-Merlin/HugeCTR, `samples/dlrm/sharding`), and the configurations give its
-arguments. Small tables are copied to all ranks from v3.1 on; the table with most lookups has its
-rows on some ranks, or on all ranks of some nodes. Dell's four H200 NVL count as H200 SXM. The
-configuration of 64 GB200 is not stored and taken for that of 64 H100. Submissions of the one-hot
-model have hot rows on several nodes only, as their configurations say. Bias is the median of
+Submissions of DLRM-DCNv2 are predicted with the plans of HugeCTR's planner: its rule is public
+(NVIDIA-Merlin/HugeCTR, `samples/dlrm/sharding`), and the configurations contain its arguments.
+Small tables are copied to all ranks from v3.1 on; the table with most lookups has its rows on some
+ranks, or on all ranks of some nodes. Dell's four H200 NVL count as H200 SXM. The configuration of
+64 GB200 is not stored and is assumed to be that of 64 H100. Submissions of the one-hot model have
+hot rows on several nodes only, as their configurations say. Bias is the median of
 log(predicted/measured).
 
 """
 
 _CAUSES = """
-With the plans of the solver in place of the submissions' own, 64 H100 of v3.0 were 18 % too
-fast, 128 H100 of v4.1 8 % and 64 GB200 16 % too slow, and pairs of nodes with four H100 14 % too
-fast: v3.0 copies no table, and rows on some ranks are nothing that the solver tries.
+With the solver's plans instead of the submissions' own, predictions would be 18 % too fast for 64
+H100 in v3.0, 8 % too slow for 128 H100 in v4.1, 16 % too slow for 64 GB200, and 14 % too fast for
+pairs of nodes with four H100: v3.0 copies no table, and the solver never puts rows on only some
+ranks.
 
-What is missed. HugeCTR of v1.0 found keys in their own iteration and exchanged gradients of rows
-behind the all-reduce (release notes of 3.3, and the sources of its hybrid embedding); both are in
-`hugectr_3_1`, nothing of them is fitted, and one node of v1.0 is met with them. 64 A100 then still
-take 0.16 ms and 112 A100 0.22 ms longer than predicted, while v1.1 and v2.0 do not. The gap grows
-while the samples of a rank fall by two fifths, so it is no work on a rank's own samples. The notes
-also name gaps between captured graphs, which 3.3 closes, gradients of weights beside those of
-inputs, and conversions of weights apart from their update; how long each takes is not stated, so
-none is in the model. A tenth of the stretches of the 64 A100 took 0.82 ms an iteration or less
-(0.81 ms is predicted), half of them 0.97 ms, and what differs between them is not stated. It is
-not storage: the first stretch reads 15 GB/s on each node, and later ones need 12. 8 × H100 took 8
-% longer in v3.0 than in v4.0, of which copies of tables explain 1 %. Azure's virtual machines take
-a tenth longer than others in v1.1 and v2.0, and eight H100 of v2.1, a preview, 15 % longer than
-predicted. Four H100 are taken to be joined by a switch; those machines have direct links, which
-are as fast in sum. Four H100 PCIe take 3.5 times as long as predicted without their rate of
-storage, and 4.5 times as long as eight of them on another machine: about as slow as the table of
-NCCL on four and eight L40S, where peers cannot reach each other and messages pass through host
-memory. Nothing that submissions state tells such a machine. Times of evaluations depend on how
-fast a machine reads 81 GB, which submissions do not state: on eight H100 they are 1.7 to 3.4 s,
-and those of the fastest machines, B200 among them, are predicted a quarter to two fifths too slow.
-Keys count as eight bytes and are exchanged in two steps like vectors; HugeCTR sends four, straight
-to their rank. With both, iterations on several nodes of v3.0 to v5.0 would be 5 % off in the
-median instead of 3 %. HugeCTR prepares keys of the next batch on a stream of its own; the model
-counts that work with the updates, and not in gaps of exchanges.
+What is missed:
+
+* In v1.0, HugeCTR found keys in their own iteration and exchanged gradients of rows behind the
+  all-reduce (release notes of 3.3, and the sources of its hybrid embedding). `hugectr_3_1` does
+  both, without any fit, and one node of v1.0 is then predicted well. But 64 A100 still take 0.16
+  ms and 112 A100 0.22 ms longer than predicted, while those of v1.1 and v2.0 do not. The gap grows
+  although the samples per rank fall by two fifths, so it is not work on a rank's own samples. The
+  notes also mention gaps between captured graphs, which 3.3 closes, gradients of weights beside
+  those of inputs, and conversions of weights apart from their update; they do not say how long
+  these take, so none is in the model. A tenth of the stretches of the 64 A100 took 0.82 ms or less
+  per iteration (0.81 ms is predicted), and half of them 0.97 ms or less; what differs between them
+  is not stated. It is not storage: the first stretch reads 15 GB/s on each node, and later ones
+  need 12.
+* 8 × H100 took 8 % longer in v3.0 than in v4.0; copies of tables explain 1 % of that. Azure's
+  virtual machines take a tenth longer than others in v1.1 and v2.0, and eight H100 in v2.1, a
+  preview, 15 % longer than predicted.
+* Four H100 are assumed to be joined by a switch; those machines have direct links, which together
+  are as fast.
+* Without their rate of storage, four H100 PCIe take 3.5 times as long as predicted, and 4.5 times
+  as long as eight of them on another machine. That is about as slow as in the NCCL tables of four
+  and eight L40S, where devices cannot reach each other and messages go through host memory.
+  Submissions do not say whether a machine is like that.
+* Times of evaluations depend on how fast a machine reads 81 GB, which submissions do not state. On
+  eight H100 they are 1.7 to 3.4 s, and those of the fastest machines, B200 among them, are
+  predicted a quarter to two fifths too slow.
+* Keys count as eight bytes and are exchanged in two steps like vectors; HugeCTR sends four bytes,
+  straight to their rank. With both of these, iterations on several nodes in v3.0 to v5.0 would be
+  5 % off in the median instead of 3 %. HugeCTR prepares the keys of the next batch on a separate
+  stream; the model counts that work with the updates, and not in gaps of exchanges.
 """
 
 

@@ -21,14 +21,15 @@ TITLE = "## Very many ranks\n"
 
 _HEAD = """
 `python benchmarks/worlds.py --write docs/performance.md` runs these commands and writes this
-section: processor time and largest memory of each, with the start of Python.
+section: the processor time and peak memory of each, including the start of Python.
 
 """
 
 _NOTES = """
-Nodes, and ranks of a node, that repeat others are simulated, and explained, once. Above 200,000
-tables × ranks (7,692 ranks here) only constructed plans are compared, none is improved table by
-table, so more ranks can take less time. The bound of `dse shard` looks at different nodes only.
+Nodes that are like others, and ranks of a node that are, are simulated and explained only once.
+Above 200,000 tables × ranks (7,692 ranks here), constructed plans are only compared, not improved
+table by table, so more ranks can take less time. The bound of `dse shard` looks only at nodes that
+differ.
 """
 
 COMMANDS = {
