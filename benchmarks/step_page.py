@@ -33,14 +33,14 @@ _SCATTER, _BY_GROUP = "accuracy_transformers.svg", "accuracy_transformer_groups.
 CAUSES = {
     ("nanotron", "regret"): (
         "Seven of the eight plans chosen are within 5 % of the best. The eighth, 8B on 16 GPUs "
-        "with two stages, takes 2.7 times as long as the best: its time is from before its "
-        "authors corrected their pipelines "
+        "with two stages, takes 2.7 times as long as the best: it was measured before "
+        "its authors corrected their pipelines "
         "([transformers.md](transformers.md#nanotron-on-h100)). Without that one step the mean "
         "is 0.7 %."
     ),
     ("megatron_deepspeed", "coverage"): (
-        "These times were simulated and scatter less than the 109 that were measured on 64 to "
-        "512 A100, by which the interval is as wide as it is."
+        "These times were simulated and scatter less than the 109 measured ones on 64 to 512 "
+        "A100, which determine the width of the interval."
     ),
 }
 

@@ -40,9 +40,10 @@ a machine waited for something else, the rate is too low, but that hardly ever m
 {bound} below, it does so only for the four H100 PCIe, whose evaluations wait for exchanges, like
 their iterations.
 
-{reading} Batches of evaluations are those of the configurations: for DLRM-DCNv2, 262,144 samples,
-or 16,384 per rank if that is more; for the one-hot model, 1.8 million, 55,296 on four devices
-(442,368 for Dell in v1.1), and 716,800 on 64 devices in v1.0.
+{reading}
+Batches of evaluations are those of the configurations: for DLRM-DCNv2, 262,144 samples, or 16,384
+per rank if that is more; for the one-hot model, 1.8 million, 55,296 on four devices (442,368 for
+Dell in v1.1), and 716,800 on 64 devices in v1.0.
 
 Submissions of DLRM-DCNv2 are predicted with the plans of HugeCTR's planner: its rule is public
 (NVIDIA-Merlin/HugeCTR, `samples/dlrm/sharding`), and the configurations contain its arguments.
