@@ -74,7 +74,7 @@ def start(process: BaseProcess) -> None:
         process.start()
     except (EOFError, OSError) as error:  # of our server; of the system, where there is none
         raise WorkerError(
-            "the system starts no further process; end other programs, raise its limits "
+            "the system cannot start another process; end other programs, raise its limits "
             "(`ulimit -n`, `ulimit -u`, `ulimit -v`), or ask for fewer processes"
         ) from error
 

@@ -129,5 +129,5 @@ def _size_bytes(size: float | str) -> float:
     except ValueError as error:
         raise ConfigError(f"size: {error}") from error
     if not 0 < value < math.inf:
-        raise ConfigError(f"size {size}: a message has at least 1 byte, and not infinitely many")
+        raise ConfigError(f"size {size}: expected a finite size of at least 1 byte")
     return value

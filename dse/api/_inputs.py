@@ -131,7 +131,7 @@ def _platform_name(platform: AnyPlatform) -> str:
     if found.name in list_platforms() and load_platform(found.name).document == found.document:
         return found.name
     raise ConfigError(
-        f"platform {found.name}: a captured step moves to a built-in platform, a file, or a "
+        f"platform {found.name}: a captured step can move to a built-in platform, a file, or a "
         "mapping of what differs (`from`); give one of these"
     )
 

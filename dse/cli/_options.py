@@ -56,7 +56,7 @@ ModelArgument = Annotated[
     typer.Argument(metavar="MODEL", help="Model name or YAML file.", autocompletion=models),
 ]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY_DIR", help="A study folder.")]
-TRACES_HELP = "Kineto traces: .json, .json.gz, .tar.gz, or folders with one file a rank."
+TRACES_HELP = "Kineto traces: .json, .json.gz, .tar.gz, or folders with one file per rank."
 TracesArgument = Annotated[list[Path], typer.Argument(metavar="TRACE...", help=TRACES_HELP)]
 
 PlatformOption = Annotated[
@@ -121,7 +121,7 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="TYPE",
-        help="fp32, tf32, fp16 or bf16, of transformers also fp8, fp8_block, mxfp8 or nvfp4; the "
+        help="fp32, tf32, fp16 or bf16; for transformers also fp8, fp8_block, mxfp8 or nvfp4. The "
         "model's by default.",
     ),
 ]
@@ -242,7 +242,7 @@ SetOption = Annotated[
         metavar="PATH=VALUE",
         help="Change a figure of the platforms, by its name in their YAML: "
         "price=2.10USD/GPU/h, h100_sxm.price=40USD/h, link.bandwidth=+20%, memory=*1.5, "
-        "network.latency=3us. Of all platforms unless one is named; may be repeated.",
+        "network.latency=3us. Applies to all platforms unless one is named; may be repeated.",
         rich_help_panel=MACHINE,
     ),
 ]
@@ -268,7 +268,7 @@ TimelineOption = Annotated[
     ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Member = TypeVar("Member", bound=StrEnum)
 Value = TypeVar("Value")

@@ -273,8 +273,8 @@ def _rendezvous(port: int) -> Any:
         )
     except RuntimeError as error:
         raise WorkerError(
-            f"cannot listen on port {port} of this machine, it may be in use; choose another, or "
-            f"0 for any free port ({str(error).partition(chr(10))[0]})"
+            f"cannot listen on port {port} of this machine, which may be in use; choose another, "
+            f"or 0 for any free port ({str(error).partition(chr(10))[0]})"
         ) from error
 
 

@@ -173,7 +173,7 @@ class StudyDirectory:
             self.failures.unlink(missing_ok=True)
         plans = self.root / "plans"
         if plans.is_symlink():
-            raise StudyError(f"{plans} is a link; plans are replaced there, so take it away")
+            raise StudyError(f"{plans} is a link; plans are replaced there, so remove the link")
         written = set()
         for record in study.front:
             configuration = record.configuration

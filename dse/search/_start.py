@@ -183,7 +183,7 @@ def resumed_header(
     """
     if former.cost_model != header.cost_model:
         raise StudyError(
-            f"{place} was answered by {_cost_model(former.cost_model)}, not by "
+            f"{place} was evaluated by {_cost_model(former.cost_model)}, not by "
             f"{_cost_model(header.cost_model)}; continue with the same one, or start a new study"
         )
     digests = {(role, name): sha256 for role, name, sha256 in former.digests}

@@ -193,7 +193,7 @@ class Planner:
 
         if not torch.cuda.is_available():
             raise ConfigError(
-                "there is no GPU here to tell the platform by; give its name as `platform`"
+                "there is no GPU here to identify the platform by; pass its name as `platform`"
             )
         return platform_of_device(torch.cuda.get_device_name(), ranks.world_size)
 

@@ -94,7 +94,7 @@ TRANSFORMER_OPTIONS: dict[str, Any] = {
     "interleave": Annotated[
         int | None,
         _transformer(
-            "Virtual pipeline stages of a stage; 1 is plain 1F1B.",
+            "Virtual stages of each pipeline stage; 1 is plain 1F1B.",
             *("--interleave", "--virtual-pipeline-stages"),
             min=1,
         ),

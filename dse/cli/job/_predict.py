@@ -26,7 +26,7 @@ def predict_command(
         bool,
         typer.Option(
             "--explain",
-            help="Show what binds the iteration: the critical path by operator and resource, the "
+            help="Show what limits the iteration: the critical path by operator and resource, the "
             "time of each rank, and the effect of faster hardware.",
             rich_help_panel=_EXPLAINING,
         ),

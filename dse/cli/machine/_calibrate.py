@@ -144,7 +144,7 @@ def calibrate_command(
         raise ConfigError(f"--out {path}: expected a name that ends in .yaml")
     if not re.fullmatch(PLAIN_NAME, path.stem):
         raise ConfigError(
-            f"--out {path}: the platform is called as its file; expected letters, digits, `_`, "
+            f"--out {path}: the platform is named after its file; expected letters, digits, `_`, "
             f"`-` and `.` before {path.suffix}"
         )
     budget_s = quantity("--budget", budget, UnitKind.TIME)

@@ -69,7 +69,8 @@ def collective_command(
 ) -> None:
     """Expected time and bandwidth of a collective, and what decides them.
 
-    Bandwidths are those of nccl-tests, so a cluster's acceptance test can be held against them.
+    Bandwidths are counted as in nccl-tests, so they can be compared with a cluster's acceptance
+    test.
     """
     from dse.api import TABLE_SIZES_BYTES, collective_table
     from dse.cli._output import emit

@@ -37,9 +37,9 @@ def doctor_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at this machine, packages, calibrations, and what is missing for which command.
+    """Check this machine, packages and calibrations, and what is missing for which command.
 
-    Exit code 1 means that something is broken that every command needs.
+    Exit code 1 means that something that every command needs is broken.
     """
     if platform:
         _emit_platform(platform, as_json=as_json)

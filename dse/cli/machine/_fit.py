@@ -108,7 +108,7 @@ def fit_command(
             "--op",
             metavar="OP",
             help="Operation of all rows (collectives, embeddings): all_reduce, forward, …; of "
-            "several files, of those that do not say.",
+            "several files, of those that do not state it.",
         ),
     ] = None,
     ranks: Annotated[
@@ -117,7 +117,8 @@ def fit_command(
             "--ranks",
             metavar="N",
             min=2,
-            help="Ranks of all rows (collectives); of several files, of those that do not say.",
+            help="Ranks of all rows (collectives); of several files, of those that do not state "
+            "them.",
         ),
     ] = None,
     nodes: Annotated[

@@ -55,7 +55,7 @@ def replay_command(
         ),
     ] = "auto",
     scale_batch: Annotated[
-        float, typer.Option("--scale-batch", metavar="F", help="Factor on the batch.")
+        float, typer.Option("--scale-batch", metavar="F", help="Scale the batch by this factor.")
     ] = 1.0,
     batch_size: Annotated[
         int | None,
@@ -85,7 +85,7 @@ def replay_command(
         typer.Option(
             "--operators",
             metavar="FILE",
-            help="Python files that register operators; they are run.",
+            help="Python files that register operators; they are executed.",
         ),
     ] = None,
     memory_limit: Annotated[

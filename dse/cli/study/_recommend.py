@@ -86,14 +86,16 @@ def recommend_command(
         typer.Option(
             "--batch-sizes",
             metavar="N,…",
-            help="Global batches: `32768,65536`; by default the model's own and its doubles, up "
-            "to eight times that.",
+            help="Global batches: `32768,65536`; by default the model's own and two, four and "
+            "eight times that.",
         ),
     ] = "",
     precisions: Annotated[
         str,
         typer.Option(
-            "--precisions", metavar="TYPES", help="Such as `tf32,fp16`; the model's own."
+            "--precisions",
+            metavar="TYPES",
+            help="Such as `tf32,fp16`; by default the model's own.",
         ),
     ] = "",
     confidence: Annotated[
@@ -101,7 +103,7 @@ def recommend_command(
         typer.Option(
             "--confidence",
             metavar="SHARE",
-            help="Least probability to reach the goal, such as `95 %`.",
+            help="Minimum probability of reaching the goal, such as `95 %`.",
         ),
     ] = "50 %",
     seed: SeedOption = 0,

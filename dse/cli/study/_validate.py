@@ -68,7 +68,9 @@ def validate_command(
     ] = None,
     calibrated: Annotated[
         bool,
-        typer.Option("--calibrated", help="Apply the factor of the study's earlier validation."),
+        typer.Option(
+            "--calibrated", help="Apply the factor found by the study's previous validation."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

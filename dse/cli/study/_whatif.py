@@ -49,9 +49,9 @@ def whatif_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score a finished study again under other prices, links, memories; plans are kept.
+    """Score a finished study again with other prices, links or memory; plans are kept.
 
-    For changes of a captured trace there is `dse trace whatif`.
+    To change a captured step, use `dse trace whatif`.
     """
     from dse.cli._output import emit
     from dse.cli._progress import progress

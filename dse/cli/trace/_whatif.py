@@ -67,9 +67,9 @@ def whatif_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a captured step and simulate it: optimizations by name, or steps from a YAML.
+    """Change a captured step and simulate it: optimizations by name, or steps from a file.
 
-    For other prices or machines of a finished study there is `dse whatif`.
+    To change prices or machines of a finished study, use `dse whatif`.
     """
     from dse._text.terminal import Console
     from dse.cli._output import emit

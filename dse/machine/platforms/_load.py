@@ -73,9 +73,10 @@ def _read(path: Path) -> Platform:
     text = read_source(path).text
     if _is_derived(text, str(path)):
         raise ConfigError(
-            f"{path}: a mapping of what differs from another platform (`from`) stands among the "
-            "platforms of a search space, in a file for --versus, or in Python; here, name the "
-            "other platform and give each difference with --set, such as `--set price=2USD/GPU/h`"
+            f"{path}: a mapping of what differs from another platform (`from`) belongs among "
+            "the platforms of a search space, in a file for --versus, or in Python; here, name "
+            "the other platform and give each difference with --set, such as "
+            "`--set price=2USD/GPU/h`"
         )
     context = {"folder": str(path.parent)}
     document = parse_document(text, PlatformDocument, file=str(path), context=context)

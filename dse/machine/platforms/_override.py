@@ -259,7 +259,7 @@ def override_platform(
                     raise UnknownNameError(f"there is no figure `{head}`; {hint(head, known)}")
                 if change.path.startswith("device.power.") and not data["device"]["power"]:
                     raise UnknownNameError(
-                        "there is no `device.power`, so nothing bounds its arithmetic; describe "
+                        "there is no `device.power`, so no power limits its arithmetic; describe "
                         "`limit` and `operation_energy` in its file"
                     )
                 given = {"origin": "assumed", "source": source}

@@ -341,7 +341,7 @@ def _layers_of_experts(path: Path, config: _HuggingFaceConfig) -> tuple[int, int
     if first_dense < 0:
         raise ConfigError(
             f"{path}: moe_layer_freq: experts in layer 0 and in every {every}th after it are not "
-            "modelled; set first_k_dense_replace to 1, which takes those of layer 0 away"
+            "modelled; set first_k_dense_replace to 1, which removes those of layer 0"
         )
     return first_dense, every
 

@@ -70,8 +70,9 @@ class LocalRay:
         """
         if "ray" in sys.modules and not LocalRay._prepared:
             raise ConfigError(
-                "this program imported Ray before, which then cannot be confined to this machine; "
-                "call ray.init() first and that connection is used, or do not import Ray"
+                "this program has already imported Ray, so a local Ray could not be confined "
+                "to this machine; call ray.init() first to use that connection, or do not "
+                "import Ray"
             )
         LocalRay._prepared = True
         with ExitStack() as held:
@@ -108,7 +109,7 @@ class LocalRay:
         except EOFError:
             address, problem = "", "its process ended"
         if problem:
-            raise WorkerError(f"a local Ray does not start ({problem}); use --executor process")
+            raise WorkerError(f"cannot start a local Ray ({problem}); use --executor process")
         return str(address)
 
 

@@ -105,7 +105,7 @@ def _connect(address: str, name: str) -> None:
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         raise WorkerError(
             f"no connection to {name} ({error}); every machine needs the same versions of Python "
-            "and Ray, and where the cluster has a token that too: RAY_AUTH_MODE=token, "
+            "and Ray and, if the cluster has a token, that token: RAY_AUTH_MODE=token, "
             "RAY_AUTH_TOKEN=…"
         ) from error
 

@@ -278,7 +278,7 @@ def parse_goal(
     """
     if len([text for text in (target, deadline, budget) if text]) != 1:
         raise ConfigError(
-            "say what is wanted by one of target (`10M samples/s`), deadline (`3h`, with samples "
+            "give exactly one of target (`10M samples/s`), deadline (`3h`, with samples "
             "`4.2G`) and budget (`500USD` with samples, or `100USD/h`)"
         )
     hourly = "/" in budget

@@ -39,7 +39,7 @@ def study_context(study: StudyResult, machines: StudyMachines) -> WorkloadContex
     """
     if study.cost_model is not None:
         raise StudyError(
-            f"{study.name} was answered by `{study.cost_model}`, which the study does not keep; "
+            f"{study.name} was evaluated by `{study.cost_model}`, which the study does not keep; "
             "only that function can evaluate its configurations again"
         )
     return WorkloadContext(machines.space, study.seed, stored_workload(study), machines.platforms)

@@ -102,7 +102,7 @@ def _agreed(
             raise StudyError(f"{place} does not exist; start a new one with another --out")
         if trials:
             raise StudyError(
-                f"{place} holds trials that dse has not made; choose another --study-name"
+                f"{place} contains trials that dse did not make; choose another --study-name"
             )
         # A run that was killed before it wrote the identity leaves that to the next one.
         if tables.created or time.monotonic() > deadline_s:

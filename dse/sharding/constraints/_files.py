@@ -56,7 +56,7 @@ class TableConstraintsBlock(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> TableConstraintsBlock:
         if not self.model_fields_set:
-            raise PydanticCustomError("empty", "nothing is demanded; expected at least one key")
+            raise PydanticCustomError("empty", "no constraint is given; expected at least one key")
         return self
 
     def to_constraints(self, pattern: str, origin: str) -> TableConstraints:

@@ -230,6 +230,7 @@ class _Bounded(io.RawIOBase):
             if ratio > _MAX_RATIO:
                 raise ConfigError(
                     f"{self._name}: unpacks to {ratio} times its size, more than the limit of "
-                    f"{_MAX_RATIO}; traces do not: unpack it yourself if it is one"
+                    f"{_MAX_RATIO}; traces do not compress that well: unpack it yourself if it "
+                    "is one"
                 )
         return block

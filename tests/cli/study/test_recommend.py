@@ -98,8 +98,8 @@ def test_a_batch_above_the_models_own_is_told(batch, warned):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say what is wanted by one of target"),
-        (("--target", "1M/s", "--deadline", "3h"), "say what is wanted by one of"),
+        ((), "give exactly one of target"),
+        (("--target", "1M/s", "--deadline", "3h"), "give exactly one of"),
         (("--target", "1M"), "target: expected samples in a time"),
         (("--deadline", "3h"), "say how much is trained"),
         (("--deadline", "3 GB", "--samples", "1G"), "deadline: expected a time"),

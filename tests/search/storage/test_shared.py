@@ -388,7 +388,7 @@ def test_studies_of_others_are_left_alone(small_space, url, tmp_path):
         study_name="small", storage=url, directions=["maximize", "minimize"]
     )
     study.add_trial(optuna.create_trial(values=[1.0, 2.0]))
-    with pytest.raises(StudyError, match="trials that dse has not made"):
+    with pytest.raises(StudyError, match="trials that dse did not make"):
         run(small_space, RunOptions(out=tmp_path / "a", storage=url))
     assert len(study.get_trials()) == 1
 

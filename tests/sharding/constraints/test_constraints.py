@@ -245,7 +245,7 @@ def test_json_is_read_as_well(tmp_path):
         ("  big: {sharding_types: [row_wize]}", r":3:26: .*did you mean `row_wise`"),
         ("  big: {rank: [0]}", r":3:9: .*did you mean `ranks`"),
         ("  big: {cache_load_factor: 1.5}", r":3:28: .*at most 1"),
-        ("  big: {}", "nothing is demanded"),
+        ("  big: {}", "no constraint is given"),
         ("  big: {ranks: [-1]}", r":3:17: .*at least 0"),
     ],
 )

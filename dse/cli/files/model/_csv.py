@@ -38,7 +38,7 @@ def from_csv_command(
         Path,
         typer.Argument(
             metavar="CSV",
-            help="One line a table, with the column rows, and where known name, dim, pooling, "
+            help="One line per table, with the column rows and, if known, name, dim, pooling, "
             "data_type, alpha, ids, count.",
         ),
     ],
@@ -64,7 +64,7 @@ def from_csv_command(
         typer.Option(
             "--top-mlp",
             metavar="WIDTHS",
-            help="Layer widths of the MLP over it, the output's last.",
+            help="Layer widths of the MLP over it, the output layer last.",
         ),
     ] = _TOP,
     interaction: Annotated[
@@ -72,8 +72,8 @@ def from_csv_command(
         typer.Option(
             "--interaction",
             metavar="KIND",
-            help="dot, dcnv2, dcnv2_low_rank, fm or concat; by default dot where all widths are "
-            "equal, else concat.",
+            help="dot, dcnv2, dcnv2_low_rank, fm or concat; by default dot if all widths are "
+            "equal, otherwise concat.",
         ),
     ] = None,
     cross_layers: Annotated[
@@ -103,7 +103,7 @@ def from_csv_command(
             "--alpha",
             metavar="X",
             min=0,
-            help="Zipf exponent of how popular rows are, where not in the list; 0 is uniform.",
+            help="Zipf exponent of the popularity of rows, if not in the list; 0 is uniform.",
         ),
     ] = 0.0,
     data_type: Annotated[
@@ -111,7 +111,7 @@ def from_csv_command(
         typer.Option(
             "--data-type",
             metavar="TYPE",
-            help="fp32, fp16, bf16, fp8 or int8, where not in the list.",
+            help="fp32, fp16, bf16, fp8 or int8, if not in the list.",
         ),
     ] = "fp32",
     precision: DensePrecisionOption = "tf32",
@@ -128,8 +128,8 @@ def from_csv_command(
 ) -> None:
     """Make a recommendation model from a CSV of embedding tables.
 
-    Columns go by the usual names (rows: num_embeddings, hash_size; dim: embedding_dim; pooling:
-    pooling_factor, hotness). The options give what the list does not contain.
+    Columns may have any of the usual names (rows: num_embeddings, hash_size; dim: embedding_dim;
+    pooling: pooling_factor, hotness). Options supply what the list does not contain.
     """
     from dse.config import parse_document
     from dse.machine import Precision

@@ -32,8 +32,8 @@ def from_torchrec_command(
         typer.Argument(
             metavar="FILE.py:FUNCTION",
             help="A function without arguments that returns the module, or the module and an "
-            "iterable of sample batches, or both and a function that calls the module with a "
-            "batch. The file is run.",
+            "iterable of sample batches, or these two and a function that calls the module with a "
+            "batch. The file is executed.",
         ),
     ],
     out: OutOption,
@@ -65,14 +65,14 @@ def from_torchrec_command(
         typer.Option(
             "--sequence",
             metavar="FIELDS",
-            help="Attention over an EmbeddingCollection, where the module does not run: "
+            help="Attention over an EmbeddingCollection, if the module does not run: "
             '"{layers: 8, hidden: 512, heads: 4, head_dim: 128}".',
         ),
     ] = "",
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE", help="Picture (.svg) of how popular the rows of tables are."
+            "--plot", metavar="FILE", help="Picture (.svg) of the popularity of the tables' rows."
         ),
     ] = None,
     force: ForceOption = False,

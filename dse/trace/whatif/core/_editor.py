@@ -263,8 +263,8 @@ class StepEditor(StepTasks):
             host = [task for task in row if self._role[task] in HOST_ROLES]
             if host:
                 raise ConfigError(
-                    f"schedule: `{self.stream_of(host[0])}` runs host code, whose order is its "
-                    "meaning; choose streams of devices or collectives"
+                    f"schedule: `{self.stream_of(host[0])}` runs host code, whose order "
+                    "must not change; choose streams of devices or collectives"
                 )
             for before, task in pairwise(row):
                 captured = task < self._made.graph.task_count
