@@ -159,21 +159,20 @@ _SECTION = """
 ## A generative recommender, part by part
 
 `dlrm_hstu_recsys` on 16 H100 SXM with 32 sequences a GPU, as NVIDIA published it
-(`published/hstu_h100.csv`, {source}).
-`python benchmarks/accuracy.py --sequence hstu_h100.csv` prints the table.
-The two rates of the attention kernel were fitted on two of the file's figures; products come from
-the calibration of the H100, which saw none of them, and everything else from models fitted
-elsewhere.
+(`published/hstu_h100.csv`, {source}). `python benchmarks/accuracy.py --sequence hstu_h100.csv`
+prints the table. The two rates of the attention kernel were fitted on two of the file's figures.
+Products come from the calibration of the H100, which saw none of these, and everything else comes
+from models fitted elsewhere.
 
 """
 
 _CAUSES = """
-What is missed: the embedding operator is DynamicEmb's hash tables with a cache of a tenth of the
-rows, where the model has FBGEMM's tables in device memory. The other misses have no known cause.
-Norms and gates with their sums over rows probably stay below the bandwidth of plain streams; the
-product of u, v, q and k is slow only on its way forward, where its bias is added; and hash tables
-probably leave the gaps on the device. The file's experiments with histories of varying length do
-not say how long these are, so they are not predicted.
+What is missed: the published embedding operator uses DynamicEmb's hash tables with a cache of a
+tenth of the rows, while the model has FBGEMM's tables in device memory. The causes of the other
+errors are not known. Norms and gates with their sums over rows probably do not reach the bandwidth
+of plain streams; the product of u, v, q and k is slow only in the forward pass, where its bias is
+added; and hash tables probably cause the gaps on the device. The file's experiments with histories
+of varying length do not say how long these are, so they are not predicted.
 """
 
 
