@@ -97,7 +97,10 @@ def calibrate_command(
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads", metavar="N", min=1, help="CPU threads of one rank; an equal share."
+            "--threads",
+            metavar="N",
+            min=1,
+            help="CPU threads of one rank; by default an equal share.",
         ),
     ] = None,
     busy_devices: Annotated[

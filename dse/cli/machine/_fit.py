@@ -136,7 +136,7 @@ def fit_command(
         typer.Option(
             "--link",
             metavar="NAME",
-            help="Interconnect inside a node (collectives); the platform's own.",
+            help="Interconnect inside a node (collectives); by default the platform's.",
         ),
     ] = None,
     network: Annotated[
@@ -144,7 +144,7 @@ def fit_command(
         typer.Option(
             "--network",
             metavar="NAME",
-            help="Network that was measured (networks); the platform's own.",
+            help="Network that was measured (networks); by default the platform's.",
         ),
     ] = None,
     in_place: Annotated[

@@ -147,7 +147,7 @@ def _made_by(maker: str) -> tuple[object, Iterable[object], Callable[[Any, Any],
     file, colon, function = maker.rpartition(":")
     if not colon or not Path(file).is_file():
         raise ConfigError(
-            f"`{maker}`: expected FILE.py:FUNCTION with a file that is there, such as "
+            f"`{maker}`: expected FILE.py:FUNCTION with an existing file, such as "
             "train.py:make_model"
         )
     # As when the file is run itself, modules next to it can be imported.
@@ -170,6 +170,6 @@ def _made_by(maker: str) -> tuple[object, Iterable[object], Callable[[Any, Any],
     if len(made) == 3 and callable(made[2]):
         return made
     raise ConfigError(
-        f"{maker}: expected the module, or the module and batches, or both and a function that "
-        f"calls the module with a batch; found a tuple of {len(made)}"
+        f"{maker}: expected the module, or the module and batches, or these two and a function "
+        f"that calls the module with a batch; found a tuple of {len(made)}"
     )
