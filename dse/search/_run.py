@@ -121,18 +121,8 @@ def _run(
         kept = stored_overrides(former.inputs)
         inputs = read_inputs(space, kept) if kept else inputs
     header = _header(inputs, chosen, objective)
-    if objective is not None:
-        header = header.with_changes(cost_model=_name(objective))
     if former is not None:
-        check_versions(directory, former, header)
-        header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
-        if former.storage is not None and not chosen.storage:
-            raise StudyError(
-                f"{directory.root} is a part of the study `{former.storage.study}` in "
-                f"{former.storage.url}; add --storage with that URL, or choose another --out"
-            )
-        if chosen.trials is None:
-            header = header.with_changes(trials=former.trials)
+        header = _continued(directory, former, header, chosen)
     validation = directory.read_validation()
     with ExitStack() as open_things:
         tables = None
@@ -188,6 +178,30 @@ def _run(
     )
 
 
+def _continued(
+    directory: StudyDirectory, former: StudyHeader, header: StudyHeader, chosen: RunOptions
+) -> StudyHeader:
+    """Returns the header of a study that is resumed.
+
+    Args:
+        directory: Its folder.
+        former: What it was started with.
+        header: What this run was started with.
+        chosen: Settings of the run.
+
+    Raises:
+        StudyError: The study cannot be resumed like that.
+    """
+    check_versions(directory, former, header)
+    header = resumed_header(str(directory.root), StudyIdentity.of(former), header, chosen)
+    if former.storage is not None and not chosen.storage:
+        raise StudyError(
+            f"{directory.root} is a part of the study `{former.storage.study}` in "
+            f"{former.storage.url}; add --storage with that URL, or choose another --out"
+        )
+    return header if chosen.trials is not None else header.with_changes(trials=former.trials)
+
+
 def _finished(loop: Loop, executor: Executor, header: StudyHeader) -> bool:
     """Improves, bounds and surrounds the front; returns whether Ctrl-C came first."""
     if loop.polish_until_interrupted(executor):
@@ -222,6 +236,7 @@ def _header(
         inputs=inputs.files,
         trace=inputs.trace,
         kind=inputs.space.workload.kind,
+        cost_model=None if objective is None else _name(objective),
     )
     if search.plan is PlanSearch.JOINT and header.sampler is SamplerName.GRID:
         raise ConfigError(
