@@ -88,10 +88,13 @@ class Platform:
 
     def _repr_html_(self) -> str:
         """Shows every figure with its origin in a notebook."""
-        fitted = [fact for fact in self.facts if fact.quantity.startswith("calibration.")]
-        given = (fact for fact in self.facts if fact not in fitted)
-        shown = [(fact.quantity, f"{fact.value} ({fact.origin})") for fact in given]
-        models = f"{len(fitted)}, with their errors in `dse doctor --platform`" if fitted else ""
+        shown = [
+            (fact.quantity, f"{fact.value} ({fact.origin})")
+            for fact in self.facts
+            if not fact.quantity.startswith("calibration.")
+        ]
+        fitted = len(self.facts) - len(shown)
+        models = f"{fitted}, with their errors in `dse doctor --platform`" if fitted else ""
         return fields_html(f"{self.name}: {self.description}", [*shown, ("fitted models", models)])
 
     def cluster(

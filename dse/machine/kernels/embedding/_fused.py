@@ -148,6 +148,11 @@ class EmbeddingTraffic:
         """Gradient reads that miss the cache, at device-memory speed."""
         return (1.0 - self.gradient_hit_rate) * self.gradient_bytes
 
+    @property
+    def update_memory_bytes(self) -> float:
+        """Each different row and its state, read and written, at device-memory speed."""
+        return 2.0 * self.unique_rows * (self.row_bytes / self.efficiency + self.state_row_bytes)
+
 
 def embedding_work(
     device: DeviceSpec,
@@ -171,15 +176,11 @@ def embedding_work(
     if device.kind == "cpu":
         return _framework_work(device, shape, indices, implementation)
     traffic = embedding_traffic(device, shape, indices)
-    update_bytes = (
-        2.0
-        * traffic.unique_rows
-        * (traffic.row_bytes / traffic.efficiency + traffic.state_row_bytes)
-    )
     forward_memory = (
         traffic.stream_memory_bytes + (1.0 - traffic.hit_rate) * traffic.gathered_bytes
     )
-    backward_memory = traffic.sort_memory_bytes + traffic.gradient_memory_bytes + update_bytes
+    backward_memory = traffic.sort_memory_bytes + traffic.gradient_memory_bytes
+    backward_memory += traffic.update_memory_bytes
     forward, backward = learned_ratios(device, shape, traffic, spread)
     return EmbeddingWork(
         forward_memory_bytes=forward[0] * forward_memory,

@@ -154,9 +154,7 @@ def unfused_embedding_work(
             forward_memory_bytes=work.forward_memory_bytes + forward_bytes,
             backward_memory_bytes=work.backward_memory_bytes + backward_bytes,
         )
-    traffic = embedding_traffic(device, shape, indices)
-    updated = 2.0 * traffic.unique_rows
-    backward_bytes += updated * (traffic.row_bytes / traffic.efficiency + traffic.state_row_bytes)
+    backward_bytes += embedding_traffic(device, shape, indices).update_memory_bytes
     backward_bytes += shape.lookups * kernels.backward_row_passes * row_bytes
     return replace(
         work,

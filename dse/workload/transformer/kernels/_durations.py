@@ -50,7 +50,7 @@ BATCHED_FACTOR = 1.65
 #: arithmetic and the gradient of a norm's weights by reductions across rows. Fitted.
 EAGER_FACTOR = 1.47
 
-#: Products whose time is remembered, the oldest forgotten first.
+#: Products whose time is remembered, the oldest forgotten first, and operators; bounds memory.
 _REMEMBERED = 200_000
 
 
@@ -224,13 +224,13 @@ class KernelTimes:
     def _call_s(self, call: OperatorCall) -> float | None:
         """Returns the time of a measured operator; None if it was not measured."""
         if call not in self._calls:
-            sizes = dict(call.sizes)
-            known = self._device.calibration(call.op) is not None
-            found = streaming_estimate(self._device, call.op, sizes) if known else None
-            self._calls[call] = None if found is None else call.share * float(found.time_s)
-            if len(self._calls) > _REMEMBERED:
+            if len(self._calls) >= _REMEMBERED:
                 self._calls.clear()
-                return self._call_s(call)
+            time_s: float | None = None
+            if self._device.calibration(call.op) is not None:
+                estimate = streaming_estimate(self._device, call.op, dict(call.sizes))
+                time_s = call.share * float(estimate.time_s)
+            self._calls[call] = time_s
         return self._calls[call]
 
     def _elementwise_s(self, kernel: Elementwise) -> float:

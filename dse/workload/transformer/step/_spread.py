@@ -24,8 +24,8 @@ _SPREAD = Cost(
     host_link_s=0.20,
 )
 
-#: Arithmetic rate of one compute unit of the device that fused attention was fitted on (A100), and
-#: spread for each e-fold away from it; assumed.
+#: Arithmetic rate of one compute unit of the device that batched products, attention that is not
+#: fused, were fitted on (A100), and spread for each e-fold away from it; assumed.
 _FITTED_UNIT_RATE = 312e12 / 108
 _ATTENTION_SPREAD_PER_EFOLD = 0.20
 
