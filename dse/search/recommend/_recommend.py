@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from dse._text.suggest import hint
@@ -216,6 +217,7 @@ def _options(
         if wrong:
             raise ConfigError(f"{what} {wrong[0]}; expected at least 1")
     precisions = options.precisions or (workload.precision,)
+    prices = {"basis": options.price_basis, "provider": options.price_provider}
     found: dict[Option, None] = {}
     unpriced: list[Unpriced] = []
     for name, platform in platforms.items():
@@ -223,34 +225,18 @@ def _options(
         reasons: dict[str, list[int]] = {}
         for world_size in world_sizes:
             for network in _networks(platform, world_size, options):
-                quote = platform.quote(
-                    world_size,
-                    network=network,
-                    basis=options.price_basis,
-                    provider=options.price_provider,
-                )
+                quote = platform.quote(world_size, network=network, **prices)
                 if quote is None:
-                    reason = platform.no_price_reason(
-                        world_size,
-                        network=network,
-                        basis=options.price_basis,
-                        provider=options.price_provider,
-                    )
+                    reason = platform.no_price_reason(world_size, network=network, **prices)
                     reasons.setdefault(reason, []).append(world_size)
                     continue
-                for batch, doublings in _batches(workload, world_size, options.batch_sizes):
-                    for precision in precisions:
-                        option = Option(
-                            name,
-                            world_size,
-                            batch,
-                            precision,
-                            quote.usd_per_hour,
-                            doublings,
-                            network,
-                            quote.offer,
-                        )
-                        found[option] = None
+                price, offer = quote.usd_per_hour, quote.offer
+                batches = _batches(workload, world_size, options.batch_sizes)
+                for (batch, doublings), precision in product(batches, precisions):
+                    option = Option(
+                        name, world_size, batch, precision, price, doublings, network, offer
+                    )
+                    found[option] = None
         for reason, sizes in reasons.items():
             left_out = () if len(sizes) == len(world_sizes) else tuple(sizes)
             unpriced.append(Unpriced(name, left_out, reason))
