@@ -191,11 +191,7 @@ class ConfigurationEvaluator(Evaluator):
             infeasible_reason="",
             metrics=job.metrics(time_s) if time_s > 0 else (),
         )
-        record = replace(
-            without_answer(proposal.number, TrialStatus.FEASIBLE, "", parameters),
-            configuration=self.configuration(job, parameters),
-            prediction=prediction,
-        )
+        record = self.predicted(proposal.number, parameters, job, prediction)
         return optimistic(record, self.space, self.workload)
 
     def least_time_s(self, parameters: Mapping[str, ParameterValue], *, closer: bool) -> float:
@@ -273,12 +269,21 @@ class ConfigurationEvaluator(Evaluator):
     def _record(self, number: int, chosen: Params, job: Job) -> TrialRecord:
         """Returns the answer for a job with its plan."""
         parameters = dict(chosen)
-        record = replace(
-            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
-            configuration=self.configuration(job, parameters),
-            prediction=predict_job(job, self._quote(job, parameters)),
-        )
+        prediction = predict_job(job, self._quote(job, parameters))
+        record = self.predicted(number, parameters, job, prediction)
         return judged(record, self.space, self.workload)
+
+    def predicted(
+        self,
+        number: int,
+        parameters: Mapping[str, ParameterValue],
+        job: Job,
+        prediction: Prediction,
+    ) -> TrialRecord:
+        """Returns the record of a prediction, before it is judged."""
+        record = without_answer(number, TrialStatus.FEASIBLE, "", parameters)
+        configuration = self.configuration(job, parameters)
+        return replace(record, configuration=configuration, prediction=prediction)
 
     def _planned(self, job: Job) -> Job:
         """Returns a job with its plan; equal jobs are searched once."""

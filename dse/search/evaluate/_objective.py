@@ -6,21 +6,21 @@ Proposals, limits on price and size, executors, storage and the page stay the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from dse.errors import ConfigError
 from dse.search._proposals import Effort
-from dse.search._records import TrialRecord, TrialStatus
 from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
-from dse.search.evaluate._judge import judged, without_answer
+from dse.search.evaluate._judge import judged
 from dse.workload import MemoryAccount, ParameterValue, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from dse.machine import Quote
+    from dse.search._records import TrialRecord
     from dse.workload import Job
 
 #: Takes the value of every parameter and returns a prediction, figures by name, or the time of one
@@ -91,23 +91,18 @@ class ObjectiveEvaluator(ConfigurationEvaluator):
 
     def _evaluate(self, number: int, parameters: Mapping[str, ParameterValue]) -> TrialRecord:
         job = self.open_job(parameters)
-        configuration = self.configuration(job, parameters)
         answer = self._objective(dict(parameters))
         prediction = (
             answer
             if isinstance(answer, Prediction)
-            else _prediction(answer, job, self.quote(configuration), self._known)
+            else _prediction(answer, job, self._quote(job, parameters), self._known)
         )
         if not prediction.memory and self._of_memory:
             raise ConfigError(
                 f"the objective returned no `{_PEAK_MEMORY}`, which "
                 f"`{self._of_memory[0]}` in the search space needs"
             )
-        record = replace(
-            without_answer(number, TrialStatus.FEASIBLE, "", parameters),
-            configuration=configuration,
-            prediction=prediction,
-        )
+        record = self.predicted(number, parameters, job, prediction)
         return judged(record, self.space, self.workload)
 
 
