@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dse.machine.platforms._calibrations import UsedCalibration
     from dse.machine.platforms._hardware_schema import (
+        DeviceBlock,
         LinkBlock,
         NetworkBlock,
         PeakBlock,
@@ -47,7 +48,6 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         document: The document.
         used: The fitted models that it names.
     """
-    device = document.device
     host_link, host_memory = document.node.host_link, document.node.host_memory
     storage = document.node.storage
     measured: dict[str, list[UsedCalibration]] = {name: [] for name in document.links}
@@ -71,22 +71,7 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
     return Platform(
         name=document.name,
         description=document.description,
-        device=DeviceSpec(
-            name=device.name,
-            kind=device.kind,
-            compute_units=device.compute_units,
-            peak=_peak(device.peak),
-            memory_bytes=device.memory.capacity,
-            memory_bandwidth_bytes_per_s=device.memory.bandwidth,
-            l2_bytes=device.l2.size,
-            l2_bandwidth_bytes_per_s=device.l2.bandwidth,
-            reserved_memory_bytes=device.memory.reserved,
-            kernel_floor_s=device.kernel_floor,
-            resident_warps_per_unit=device.resident_warps_per_unit,
-            fp32_products_share=device.fp32_products.share if device.fp32_products else None,
-            power=_power(device.power) if device.power else None,
-            calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
-        ),
+        device=_device(document.device, used),
         devices_per_node=document.node.devices,
         host_link=HostLinkSpec(host_link.bandwidth, host_link.latency, host_link.devices or 1),
         links=tuple(sorted(links, key=lambda link: link.name != document.default_link)),
@@ -107,6 +92,25 @@ def built_platform(document: PlatformDocument, used: Sequence[UsedCalibration] =
         host_memory_bandwidth_bytes_per_s=host_memory.bandwidth if host_memory else None,
         storage_bandwidth_bytes_per_s=storage.bandwidth if storage else None,
         document=document,
+    )
+
+
+def _device(block: DeviceBlock, used: Sequence[UsedCalibration]) -> DeviceSpec:
+    return DeviceSpec(
+        name=block.name,
+        kind=block.kind,
+        compute_units=block.compute_units,
+        peak=_peak(block.peak),
+        memory_bytes=block.memory.capacity,
+        memory_bandwidth_bytes_per_s=block.memory.bandwidth,
+        l2_bytes=block.l2.size,
+        l2_bandwidth_bytes_per_s=block.l2.bandwidth,
+        reserved_memory_bytes=block.memory.reserved,
+        kernel_floor_s=block.kernel_floor,
+        resident_warps_per_unit=block.resident_warps_per_unit,
+        fp32_products_share=block.fp32_products.share if block.fp32_products else None,
+        power=_power(block.power) if block.power else None,
+        calibrations=tuple(kernel for calibration in used for kernel in calibration.kernels()),
     )
 
 
