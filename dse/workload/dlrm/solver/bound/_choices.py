@@ -130,35 +130,14 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
         scorer: The performance model of the problem.
         request: What may be placed where.
     """
-    classes: dict[object, int] = {}
-    first: list[int] = []
-    counts: list[int] = []
-    class_of: list[int] = []
-    ways: dict[object, tuple[_Way, ...]] = {}
-    ways_of: list[tuple[_Way, ...]] = []
-    for index, table in enumerate(request.tables):
-        # What is allowed depends on the columns, on pooling, on the constraints that match the
-        # table, and on hot rows, of which a table has fewer than rows.
-        demands = tuple(rule.matches(table.name) for rule in request.constraints)
-        hot_rows = request.hot_rows[index] if request.hot_rows else ()
-        rows = table.rows if request.constraints else 0
-        allowed = (table.dim, table.pooled, demands, hot_rows, rows)
-        if allowed not in ways:
-            ways[allowed] = tuple(_ways(index, request))
-        found = classes.setdefault((replace(table, name=""), demands), len(first))
-        if found == len(first):
-            first.append(index)
-            ways_of.append(ways[allowed])
-            counts.append(0)
-        counts[found] += 1
-        class_of.append(found)
+    ways_of, class_of = _classes(request)
     options: list[int] = []
     owner: list[int] = []
     cuts: list[tuple[ShardingType, int, ComputeKernel, int]] = []
-    for number, index in enumerate(first):
-        for way in ways_of[number]:
-            plan = way.placement.on(request.tables[index].name, way.ranks, way.hot_rows)
-            options.append(scorer.placements.option(index, plan))
+    for number, (first, ways) in enumerate(ways_of.items()):
+        for way in ways:
+            plan = way.placement.on(request.tables[first].name, way.ranks, way.hot_rows)
+            options.append(scorer.placements.option(first, plan))
             owner.append(number)
             cuts.append((plan.sharding_type, way.shards, plan.compute_kernel, way.hot_rows))
     chosen = np.array(options, dtype=np.int64)[:, None]
@@ -169,20 +148,49 @@ def table_choices(scorer: PlanScorer, request: PlanningRequest) -> Choices:
     fixed = scorer.memory_bytes_without_tables
     free = scorer.problem.cluster.device.usable_memory_bytes - fixed
     fits = most_memory_bytes <= free
-    if len(np.unique(table_class[fits])) < len(first):
+    if len(np.unique(table_class[fits])) < len(ways_of):
         fits[:], free = True, np.inf
     keys = np.column_stack((table_class, groups, [cut[3] for cut in cuts]))[fits]
     return Choices(
-        names=tuple(request.tables[index].name for index in first),
-        counts=np.array(counts, dtype=np.float64),
+        names=tuple(request.tables[first].name for first in ways_of),
+        counts=np.bincount(class_of).astype(np.float64),
         table_class=table_class[fits],
         groups=groups[fits],
         **held.of(fits),
         free_memory_bytes=free,
-        class_of=np.array(class_of, dtype=np.int64),
+        class_of=class_of,
         cuts=tuple(cuts[index] for index in np.flatnonzero(fits).tolist()),
         alike=np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1),
     )
+
+
+def _classes(
+    request: PlanningRequest,
+) -> tuple[dict[int, tuple[_Way, ...]], NDArray[np.int64]]:
+    """Returns classes of tables that differ by name only.
+
+    Returns:
+        The ways to cut tables of each class, by its first table; the class of each table, by its
+        place among these.
+    """
+    classes: dict[object, int] = {}
+    known: dict[object, tuple[_Way, ...]] = {}
+    ways_of: dict[int, tuple[_Way, ...]] = {}
+    class_of = []
+    for index, table in enumerate(request.tables):
+        # What is allowed depends on the columns, on pooling, on the constraints that match the
+        # table, and on hot rows, of which a table has fewer than rows.
+        demands = tuple(rule.matches(table.name) for rule in request.constraints)
+        hot_rows = request.hot_rows[index] if request.hot_rows else ()
+        rows = table.rows if request.constraints else 0
+        allowed = (table.dim, table.pooled, demands, hot_rows, rows)
+        if allowed not in known:
+            known[allowed] = tuple(_ways(index, request))
+        found = classes.setdefault((replace(table, name=""), demands), len(ways_of))
+        if found == len(ways_of):
+            ways_of[index] = known[allowed]
+        class_of.append(found)
+    return ways_of, np.array(class_of, dtype=np.int64)
 
 
 def _ways(table_index: int, request: PlanningRequest) -> Iterator[_Way]:
