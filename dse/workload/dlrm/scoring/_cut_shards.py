@@ -10,13 +10,13 @@ import numpy as np
 from dse.sharding import column_widths
 from dse.workload.dlrm.scoring._features import ExchangeGroup
 from dse.workload.dlrm.scoring._row_cuts import row_cut
-from dse.workload.dlrm.scoring._shard_features import shard_features
+from dse.workload.dlrm.scoring._shard_features import ShardKey, shard_features
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.indices import RowBlock
-    from dse.workload.dlrm.scoring._shard_features import ShardContext, ShardKey
+    from dse.workload.dlrm.scoring._shard_features import ShardContext
 
 #: Cuts that are kept, of about a kilobyte each, and the most shards of one of them on all ranks;
 #: bounds memory.
@@ -79,7 +79,11 @@ def _made(
         [known.setdefault((columns, block), len(known)) for block in of_kinds]
         for columns in column_widths(whole.columns, parts)
     ]
-    shards = [whole._replace(columns=columns, block=block) for columns, block in known]
+    table, group, _, _, blocks, cached_share, hot_rows = whole
+    shards = [
+        ShardKey(table, group, columns, block, blocks, cached_share, hot_rows)
+        for columns, block in known
+    ]
     rows = [shard_features(context, shard)[0] for shard in shards]
     groups = 1 << whole.group
     if copied is not None:

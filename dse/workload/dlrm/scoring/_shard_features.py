@@ -94,11 +94,6 @@ class ShardKey(NamedTuple):
         return self.group is ExchangeGroup.REPLICATED
 
     @property
-    def copies_hot_rows(self) -> bool:
-        """Whether it is a copy of the hot rows."""
-        return self.is_replicated and self.hot_rows > 0
-
-    @property
     def hot_copy(self) -> ShardKey:
         """The copy of its hot rows that every rank has besides."""
         replicated = ExchangeGroup.REPLICATED
@@ -186,7 +181,9 @@ class _LookedUp(NamedTuple):
     def of(context: ShardContext, shard: ShardKey) -> _LookedUp:
         """Returns what is looked up in a shard."""
         whole, columns = context.tables[shard.table], shard.columns
-        table = (hot_part if shard.copies_hot_rows else cold_part)(whole, shard.hot_rows)
+        replicated = shard.is_replicated
+        of_hot_rows = replicated and shard.hot_rows > 0
+        table = (hot_part if of_hot_rows else cold_part)(whole, shard.hot_rows)
         rows, lookup_share, indices = table.rows, 1.0, table.indices
         if shard.block is not None:
             block = shard.block
@@ -199,7 +196,7 @@ class _LookedUp(NamedTuple):
         if table.pooled:
             shares = bag_shares(whole, shard.hot_rows)
             bags, vectors, cold = lengths, table.bag_count, shares.cold
-            worked = shares.hot if shard.copies_hot_rows else shares.cold
+            worked = shares.hot if of_hot_rows else shares.cold
         state_bytes_per_row = 4.0 * context.optimizer.state_values_per_row(columns)
         shape = EmbeddingShape(
             rows=rows,
@@ -208,7 +205,7 @@ class _LookedUp(NamedTuple):
             bags=bags * worked,
             lookups=lookups,
             output_value_bytes=table.output_data_type.value_bytes,
-            state_bytes_per_row=0.0 if shard.is_replicated else state_bytes_per_row,
+            state_bytes_per_row=0.0 if replicated else state_bytes_per_row,
             index_bytes=table.index_type.value_bytes,
         )
         sent = columns * vectors * cold
@@ -231,15 +228,15 @@ def shard_features(
         `WIDE_FEATURE_COUNT` features, and standard deviations of the logarithm of actual over
         expected time, forward and backward.
     """
-    looked_up = _LookedUp.of(context, shard)
+    looked_up, replicated = _LookedUp.of(context, shard), shard.is_replicated
     features = [0.0] * WIDE_FEATURE_COUNT
     spreads = _add_kernels(features, context, shard, looked_up)
-    if shard.copies_hot_rows:
+    if replicated and shard.hot_rows:
         _add_parting(features, context, shard, looked_up)
     _add_storage(features, context, shard, looked_up)
-    exchanged = looked_up.shape.rows * shard.columns if shard.is_replicated else looked_up.sent
+    exchanged = looked_up.shape.rows * shard.columns if replicated else looked_up.sent
     features[group_column(shard.group, GroupFeature.EXCHANGED)] = float(exchanged)
-    if not shard.is_replicated:
+    if not replicated:
         table, bags = looked_up.table, looked_up.bags
         indices_bytes = table.lookup_bytes * looked_up.shape.lookups
         input_bytes = indices_bytes + LENGTH_BYTES * looked_up.lengths
