@@ -18,9 +18,11 @@ pytest.importorskip("torch")
 
 def validated(folder, *arguments):
     """Runs the best of a study for real and checks what must hold whatever the times are."""
-    done = process(
-        "validate", folder / "study", "--ranks", 2, "--device", "cpu", *arguments, "--json"
-    )
+    command = ["validate", folder / "study", "--ranks", 2, "--device", "cpu", *arguments, "--json"]
+    for budget in ("15s", "60s", "240s"):
+        done = process(*command, "--budget", budget)
+        if done.returncode != 2:  # else starting the ranks took too long, on a busy machine
+            break
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)
     agreement = found["agreement"]
@@ -52,7 +54,7 @@ def validated(folder, *arguments):
 def test_the_whole_loop_is_closed(tmp_path):
     ran = dse("run", write_space(tmp_path), "--out", tmp_path / "study")
     assert ran.returncode == 0, ran.stderr
-    found = validated(tmp_path, "--top", 2, "--random", 2, "--budget", "15s")
+    found = validated(tmp_path, "--top", 2, "--random", 2)
     assert len(found["candidates"]) == 4
     assert found["agreement"]["pairs"] == 6
 
