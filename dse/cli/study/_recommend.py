@@ -190,6 +190,10 @@ def _document(found: Recommendation) -> dict[str, object]:
             }
             for one in found.unpriced
         ],
+        "impossible": [
+            {"platform": platform, "reason": reason}
+            for platform, reason in found.impossible_platforms.items()
+        ],
         "configurations": len(found.judgements),
         "solved": found.solved,
         "verdicts": {verdict.value: found.count(verdict) for verdict in Verdict},

@@ -257,6 +257,20 @@ class Recommendation:
         return sum(judgement.solved is not None for judgement in self.judgements)
 
     @property
+    def impossible_platforms(self) -> dict[str, str]:
+        """Platforms none of whose options can run, with the reason for the most ranks."""
+        possible = {
+            one.option.platform for one in self.judgements if one.verdict is not Verdict.IMPOSSIBLE
+        }
+        impossible = sorted(
+            (one for one in self.judgements if one.option.platform not in possible),
+            key=lambda one: one.option.world_size,
+        )
+        reasons = {one.option.platform: one.reason for one in impossible}
+        platforms = dict.fromkeys(one.option.platform for one in self.judgements)
+        return {name: reasons[name] for name in platforms if name in reasons}
+
+    @property
     def undecided_better(self) -> tuple[Judgement, ...]:
         """Undecided options that a better plan could make better than the answer."""
         answer = self.answer

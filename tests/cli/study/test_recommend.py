@@ -152,3 +152,16 @@ def test_several_nodes_of_a_provider_and_what_has_no_price():
     (left,) = fields["unpriced"]
     assert (left["platform"], left["world_sizes"]) == ("v100_dgx2", None)
     assert "AWS" in left["reason"]
+
+
+def test_a_platform_that_cannot_run_it_is_named():
+    arguments = (
+        *("--target", "0.1 samples/s", "--platforms", "l4_pcie,h200_sxm", "--world-sizes", "8"),
+        *("--batch-sizes", "64"),
+    )
+    done = recommend(*arguments, model="llama3_70b")
+    assert done.exit_code == 0, done.output
+    assert "l4_pcie cannot run it: " in done.output
+    done = recommend(*arguments, "--json", model="llama3_70b")
+    (impossible,) = json.loads(done.output)["impossible"]
+    assert impossible["platform"] == "l4_pcie"

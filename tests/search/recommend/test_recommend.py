@@ -630,3 +630,15 @@ def test_a_model_that_fits_nowhere_says_so():
     assert found.closest is None
     assert all(one.verdict is Verdict.IMPOSSIBLE for one in found.judgements)
     assert "the tables take" in found.judgements[0].reason
+
+
+def test_platforms_that_cannot_run_it_are_named_with_a_reason():
+    options = RecommendOptions(
+        platforms=("l4_pcie", "gb200_nvl72"), world_sizes=(4, 64), batch_sizes=(512,)
+    )
+    found = recommend("llama31_405b", Target(1e-3), options)
+    assert found.answer.option.platform == "gb200_nvl72"
+    # Those of four ranks are impossible too, but the platform has others.
+    assert found.count(Verdict.IMPOSSIBLE) > 1
+    assert list(found.impossible_platforms) == ["l4_pcie"]
+    assert "64 × l4_pcie" in found.impossible_platforms["l4_pcie"]

@@ -71,7 +71,7 @@ def print_recommendation(found: Recommendation, console: Console) -> None:
             line(console, f"program: {program_label(found.program)}")
     line(console, _proof(found))
     line(console, f"space: {'; '.join(found.space)}")
-    for text in _unpriced(found):
+    for text in (*_impossible(found), *_unpriced(found)):
         line(console, text)
     for judgement in found.undecided_better[:_MAX_UNDECIDED]:
         solved = judgement.solved
@@ -261,6 +261,19 @@ def _closest(found: Recommendation) -> Iterator[str]:
         return
     reasons = dict.fromkeys(judgement.reason for judgement in found.judgements)
     yield from list(reasons)[:_MAX_REASONS]
+
+
+def _impossible(found: Recommendation) -> Iterator[str]:
+    """Yields which platforms cannot run it, with the reasons of some."""
+    reasons = found.impossible_platforms
+    if found.answer is None and found.count(Verdict.IMPOSSIBLE) == len(found.judgements):
+        # The answer has said so.
+        return
+    named = list(reasons)[:_MAX_REASONS]
+    for name in named:
+        yield f"{name} cannot run it: {reasons[name]}"
+    if others := [name for name in reasons if name not in named]:
+        yield f"nor can {', '.join(others)}"
 
 
 def _unpriced(found: Recommendation) -> Iterator[str]:
