@@ -16,6 +16,8 @@ def model_contents(model: TransformerModel) -> dict[str, object]:
         "sliding_window": model.window,
         "mtp_modules": model.mtp_modules,
     }
+    # As in the file: of layers without experts, and absent where all have them.
+    inner = model.ffn_hidden if model.experts is None else model.experts.dense_ffn_hidden
     return {
         "family": model.family.value,
         "layers": model.layers,
@@ -23,7 +25,7 @@ def model_contents(model: TransformerModel) -> dict[str, object]:
         "heads": model.heads,
         "kv_heads": model.kv_heads,
         "head_dim": model.head_dim,
-        "ffn_hidden": model.ffn_hidden,
+        **({"ffn_hidden": inner} if inner else {}),
         **{name: part for name, part in parts.items() if part},
         "vocab": model.vocab,
         "parameters": model.parameter_count,

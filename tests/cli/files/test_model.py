@@ -158,6 +158,9 @@ def test_show_adds_up(tables, tmp_path):
     assert made == answer("model", "show", out)
     assert (made["tables"], made["rows"], made["lookups_per_sample"]) == (2, 1500, 3.0)
     assert [row["table"] for row in made["largest_tables"]] == ["a", "b"]
+    # Widths are those of the file: of layers without experts, if there are any.
+    assert answer("model", "show", "deepseek_v3")["ffn_hidden"] == 18432
+    assert "ffn_hidden" not in answer("model", "show", "qwen3_30b_a3b")
     gpt = answer("model", "show", "gpt_22b")
     assert gpt["layers"] == load_model("gpt_22b").layers
     words = dse("model", "show", "dlrm_criteo").stdout
