@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -191,7 +191,8 @@ class Platform:
             provider: Provider to rent from; empty for the cheapest.
 
         Returns:
-            None when no offer fits. Superseded prices are never chosen; ties go by name.
+            None when no offer fits. Superseded prices are never chosen; the first of equally cheap
+            offers is.
 
         Raises:
             UnknownNameError: There is no such basis.
@@ -204,9 +205,8 @@ class Platform:
             instances = self._instances(offer, world_size)
             if instances is None or (wanted is not None and not offer.has_network(wanted)):
                 continue
-            quote = Quote(instances * offer.usd_per_hour, instances, offer)
-            quotes.append((quote.usd_per_hour, offer.provider, offer.instance, quote))
-        return min(quotes, key=itemgetter(0, 1, 2))[-1] if quotes else None
+            quotes.append(Quote(instances * offer.usd_per_hour, instances, offer))
+        return min(quotes, key=attrgetter("usd_per_hour"), default=None)
 
     def rented_networks(
         self, world_size: int, *, basis: str = "on_demand", provider: str = ""

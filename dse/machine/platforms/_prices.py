@@ -25,7 +25,9 @@ def override_prices(
 ) -> tuple[dict[str, Any], tuple[FieldChange, ...]]:
     """Overrides list prices: a share moves all, a figure those of one basis.
 
-    A figure is for each GPU, or for a whole node.
+    A figure is for each GPU, or for a whole node. Offers that then cost the same stand in the
+    order of their former prices: the first of equally cheap ones decides which network connects
+    nodes, and that stays the same.
 
     Args:
         data: Of a platform, as its file has it.
@@ -46,7 +48,7 @@ def override_prices(
     absolute = relative_factor(value) is None
     each = absolute and _each_device(value)
     named = _provider(offers, path.partition(".")[2])
-    changes = []
+    changes, places = [], []
     for place, offer in enumerate(offers):
         fits = not offer["superseded"] and named in ("", offer["provider"])
         if absolute and offer["basis"] != "given":
@@ -63,6 +65,11 @@ def override_prices(
             changes.append(
                 FieldChange(offer_fact(offer), *map(readable_quantity, (offer["price"], new)))
             )
+            offers[place] = moved
+            places.append(place)
+    if absolute:
+        former = sorted(places, key=lambda place: _usd_per_device(data["offers"][place]))
+        for place, moved in zip(places, [offers[one] for one in former], strict=True):
             offers[place] = moved
     if absolute and not changes:
         offer = given_price(value, devices, source)
@@ -95,6 +102,11 @@ def given_price(value: str, devices: int, source: str) -> dict[str, Any]:
         "basis": "given",
         "source": source,
     }
+
+
+def _usd_per_device(offer: Mapping[str, Any]) -> float:
+    usd, each = parse_rental_price(offer["price"])
+    return usd if each else usd / int(offer["devices"])
 
 
 def _each_device(value: str) -> bool:

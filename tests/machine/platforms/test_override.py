@@ -301,3 +301,12 @@ def test_every_built_in_platform_takes_every_change():
         assert moved.device.memory_bytes == platform.device.memory_bytes
         (time_s,) = np.atleast_1d(moved.kernel_time("elementwise", traffic_bytes=1e9))
         assert time_s < platform.kernel_time("elementwise", traffic_bytes=1e9)
+
+
+@pytest.mark.parametrize("price", ["8 USD/GPU/h", "100 USD/h"])
+def test_a_price_at_any_provider_changes_no_network(price):
+    # Two networks, neither of them the platform's own: that of the cheaper offer counts.
+    before = load_platform("b200_sxm")
+    after, _ = override_platform(before, [f"price={price}"])
+    assert before.rented_network(64) != before.networks[0].name
+    assert after.rented_network(64) == before.rented_network(64)
