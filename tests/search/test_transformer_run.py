@@ -235,3 +235,13 @@ def test_an_unknown_training_program(space):
         read_inputs(space)
     (problem,) = raised.value.diagnostics
     assert (problem.line, problem.field) == (11, "parameters.software")
+
+
+def test_a_parameter_of_another_kind_hides_no_other_mistakes(space):
+    space.write_text(
+        SPACE.replace("  tensor: [2, 4, 8]", "  launch: eager\n  tensor: [0]\n  schedul: gpipe", 1)
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_inputs(space)
+    fields = {problem.field for problem in caught.value.diagnostics}
+    assert fields == {"parameters.launch", "parameters.tensor[0]", "parameters.schedul"}

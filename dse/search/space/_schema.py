@@ -16,7 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from dse._text.suggest import hint
 from dse.config import Document, from_folder
@@ -44,10 +44,10 @@ from dse.workload.recorded import RecordedParameters
 from dse.workload.transformer import TransformerParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pydantic import GetJsonSchemaHandler
-    from pydantic_core import CoreSchema
+    from pydantic_core import CoreSchema, ErrorDetails
 
     from dse.workload import Workload
 
@@ -165,13 +165,17 @@ class SpaceDocument(Document):
             return parameters.model_validate(value, context=info.context)
         misplaced = [(name, home) for name in value if (home := _home_of(name, kind)) is not None]
         if misplaced:
-            raise ValidationError.from_exception_data(
-                "parameters",
-                [
-                    _problem((name,), _misplaced(name, kind, home), value[name])
-                    for name, home in misplaced
-                ],
-            )
+            problems = [
+                _problem((name,), _misplaced(name, kind, home), value[name])
+                for name, home in misplaced
+            ]
+            elsewhere = dict(misplaced)
+            rest = {name: given for name, given in value.items() if name not in elsewhere}
+            try:
+                parameters.model_validate(rest, context=info.context)
+            except ValidationError as error:
+                problems += map(_again, error.errors(include_url=False))
+            raise ValidationError.from_exception_data("parameters", problems)
         return parameters.model_validate(value, context=info.context)
 
     @field_validator("objectives")
@@ -314,6 +318,19 @@ def _problem(place: tuple[int | str, ...], words: str, given: object) -> InitErr
     return InitErrorDetails(
         type=PydanticCustomError("space", "{words}", {"words": words}), loc=place, input=given
     )
+
+
+def _again(problem: ErrorDetails) -> InitErrorDetails:
+    """Returns a problem that was found, to be raised together with others."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    place, given = problem["loc"], problem["input"]
+    known: Callable[..., object] = PydanticKnownError
+    try:
+        known(kind, context)
+    except (KeyError, TypeError):
+        words = PydanticCustomError(kind, "{words}", {**context, "words": problem["msg"]})
+        return InitErrorDetails(type=words, loc=place, input=given)
+    return InitErrorDetails(type=kind, loc=place, input=given, ctx=context)
 
 
 def _kind_with(parameters: AnyParameters) -> str:
