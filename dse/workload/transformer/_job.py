@@ -31,6 +31,7 @@ from dse.workload.transformer.step._schedule import (
     layers_by_work,
     warm_up_passes,
 )
+from dse.workload.transformer.step._tasks import MOST_MICRO_BATCHES
 
 if TYPE_CHECKING:
     from dse.machine import Cluster
@@ -293,8 +294,15 @@ class TransformerJob(Job):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Returns whether the device lacks the arithmetic that was asked for."""
-        return precision_notes(self.cluster.device, self.precision)
+        """Returns whether the device lacks the arithmetic, and what stands for what."""
+        found = precision_notes(self.cluster.device, self.precision)
+        if self.parallelism.pipeline == 1 and self.micro_batches > MOST_MICRO_BATCHES:
+            each = self.micro_batches / MOST_MICRO_BATCHES
+            return (
+                *found,
+                f"{MOST_MICRO_BATCHES} micro-batches are simulated; each stands for {each:.4g}",
+            )
+        return found
 
     def setup(self) -> str:
         """Returns the parallelism, and the micro-batches of one replica."""

@@ -144,6 +144,27 @@ def test_the_graph_has_one_rank_of_each_stage_and_all_passes():
     assert int(np.sum(graph.kind == TaskKind.COLLECTIVE)) > 0
 
 
+@pytest.mark.parametrize("sharding", DataSharding)
+def test_thousands_of_micro_batches_take_as_much_longer_as_there_are_more(sharding):
+    def predicted(micro_batches):
+        spread = {"tensor": 2, "data": 8, "data_sharding": sharding}
+        return predict_job(step(batch=8 * micro_batches, software=COMPOSER, **spread))
+
+    few, more, many = (predicted(count) for count in (32, 64, 2048))
+
+    def longer(value):
+        return value(more) + (2048 - 64) / 32 * (value(more) - value(few))
+
+    for value in (
+        lambda found: found.iteration_time_s,
+        lambda found: found.breakdown[0].compute_s,
+    ):
+        assert value(many) == pytest.approx(longer(value), rel=2e-3)
+    job = step(batch=8 * 2048, software=COMPOSER, tensor=2, data=8, data_sharding=sharding)
+    assert simulate(job.attributed().graph).makespan_s == pytest.approx(many.iteration_time_s)
+    assert len(job.iteration().row) < 20_000
+
+
 def test_impossible_steps_are_refused():
     with pytest.raises(ConfigError, match="does not divide the 16 attention heads"):
         predict_job(step(tensor=3))

@@ -43,11 +43,13 @@ def attributed_step(problem: TransformerJob) -> AttributedGraph:
     step = step_graph(problem, structure, costs, segments)
     groups: list[str] = []
     columns: list[tuple[Resource, float, int]] = []
-    for cost, own in zip(costs, by_kind, strict=True):
-        columns.append((Resource.HOST, cost.dispatch_s, len(groups)))
+    for cost, own, count in zip(costs, by_kind, tasks.stands_for, strict=True):
+        columns.append((Resource.HOST, count * cost.dispatch_s, len(groups)))
         groups.append(LAUNCHES)
         for part in own:
-            columns += [(resource, seconds, len(groups)) for resource, seconds in part.seconds]
+            columns += [
+                (resource, count * time_s, len(groups)) for resource, time_s in part.seconds
+            ]
             groups.append(part.group)
     seconds_of = np.zeros((len(Resource), len(groups)))
     for resource, seconds, column in columns:

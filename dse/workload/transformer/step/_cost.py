@@ -46,6 +46,10 @@ class Cost(NamedTuple):
         """Time of the device: kernels and exposed transfers."""
         return self.compute_s + self.transfer_s
 
+    def times(self, count: float) -> Cost:
+        """Returns as many of these tasks, one after the other."""
+        return Cost(*(count * seconds for seconds in self))
+
     def scaled(self, kernels: float = 1.0, transfers: float = 1.0) -> Cost:
         """Returns the same task with longer kernels and transfers."""
         return Cost(

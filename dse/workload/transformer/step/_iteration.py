@@ -92,7 +92,10 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     """
     structure, costs = make_structure(problem), StepCosts(problem)
     tasks = make_tasks(structure)
-    by_kind = [costs.of(kind) for kind in tasks.kinds]
+    by_kind = [
+        costs.of(kind).times(count)
+        for kind, count in zip(tasks.kinds, tasks.stands_for, strict=True)
+    ]
     segments: list[tuple[Segment, ...]] = []
     parts: list[Cost] = []
     for kind, cost in zip(tasks.kinds, by_kind, strict=True):

@@ -5,11 +5,15 @@ collective counts with the time of its whole group. The structure depends on few
 made once for each of them and shared by all configurations that a search compares; only the
 durations of the few kinds of tasks change. Each stage takes its passes in the order of
 :mod:`_schedule`, and each pass consists of what :mod:`_structure` says.
+
+Without pipeline stages, the passes of thousands of micro-batches repeat each other. Then a few
+dozen of them stand for all: each of their tasks takes as long as the tasks that it stands for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -18,6 +22,10 @@ from dse.workload.transformer.step._structure import Kind, Part, Role, Structure
 
 if TYPE_CHECKING:
     from dse.workload.transformer.step._schedule import Pass
+
+#: Micro-batches that stand for all of a step without pipeline stages. What is not repeated, such
+#: as the first layer that is gathered, is then taken for as much longer as tasks are.
+MOST_MICRO_BATCHES = 64
 
 #: Tasks that are the same in all chunks of a stage.
 _SAME_IN_ALL_CHUNKS = {Role.LAYER_FORWARD, Role.EMBEDDING_FORWARD, Role.EMBEDDING_BACKWARD}
@@ -42,6 +50,7 @@ class StepTasks:
         kind: Index of the kind of each task.
         stream: Index of the stream of each task.
         waits: What each task waits for, its predecessor on the stream included.
+        stands_for: How many tasks of the step a task of each kind stands for.
     """
 
     streams: tuple[tuple[int, StreamName], ...]
@@ -49,11 +58,23 @@ class StepTasks:
     kind: tuple[int, ...]
     stream: tuple[int, ...]
     waits: tuple[tuple[int, ...], ...]
+    stands_for: tuple[float, ...]
 
 
 @lru_cache(maxsize=32)
 def make_tasks(structure: Structure) -> StepTasks:
     """Returns the tasks of a step with a given structure."""
+    left_out = structure.micro_batches - MOST_MICRO_BATCHES
+    if structure.pipeline > 1 or left_out <= 0:
+        return _every_task(structure)
+    tasks = _every_task(replace(structure, micro_batches=MOST_MICRO_BATCHES))
+    fewer = _every_task(replace(structure, micro_batches=MOST_MICRO_BATCHES - 1))
+    count, less = (Counter(one.kinds[kind] for kind in one.kind) for one in (tasks, fewer))
+    stands_for = (1 + left_out * (count[kind] - less[kind]) / count[kind] for kind in tasks.kinds)
+    return replace(tasks, stands_for=tuple(stands_for))
+
+
+def _every_task(structure: Structure) -> StepTasks:
     builder = _Builder(own_engines=structure.own_engines)
     _passes(structure, builder)
     _after_passes(structure, builder)
@@ -111,6 +132,7 @@ class _Builder:
             tuple(self._kind),
             tuple(self._stream),
             tuple(self._waits),
+            (1.0,) * len(self._kinds),
         )
 
 
