@@ -117,9 +117,8 @@ def _last_step(trace: RankTrace, links: Links, waits: Mapping[int, int]) -> Step
         transfers = trace.where(Category.KERNEL) & (links.collective >= 0)
         moved = np.flatnonzero(transfers)
         worked = trace.where(*DEVICE_WORK) & ~transfers
-        copies = np.flatnonzero(worked & trace.where(Category.MEMCPY))
+        work = _spans(trace, np.flatnonzero(worked))
         kernels = _spans(trace, np.flatnonzero(worked & ~trace.where(Category.MEMCPY)))
-        work = np.hstack((kernels, _spans(trace, copies)))
     else:
         moved = gloo_events(trace)
         kernels = work = _computed(trace, links, step)
