@@ -84,6 +84,15 @@ def test_measured_arithmetic_by_hand():
     assert seconds(device, causal=True) == pytest.approx(by_hand)
 
 
+def test_bytes_by_hand():
+    # Keys and values of 2 · 2 heads and 4096 positions, queries and outputs of 2 · 8 heads: 256
+    # columns of two bytes for each.
+    keys, queries = (measured(np.eye(8)[term]) for term in (4, 3))
+    bandwidth = DEVICE.memory_bandwidth_bytes_per_s
+    assert seconds(keys) == pytest.approx(2 * 2 * 4096 * 256 * 2 / bandwidth)
+    assert seconds(queries) == pytest.approx(2 * 8 * 4096 * 256 * 2 / bandwidth)
+
+
 def test_a_single_head_waits_for_its_longest_tile():
     device = measured((1.0, 0, 0, 0, 0, 0, 0, 0))
     one = {**SHAPE, "batch": 1, "heads": 1, "kv_heads": 1}

@@ -274,6 +274,14 @@ def test_files_say_towers_experts_and_tasks(tmp_path):
     assert interaction_inputs(model) == (16, 16)
 
 
+def test_as_many_experts_of_all_tasks_as_of_each(tmp_path):
+    model = written(
+        tmp_path,
+        "experts: {shared: 1, per_task: 1, mlp: [8]}\ntasks: [{name: click, top_mlp: [1]}]",
+    )
+    assert model.experts == Experts(1, (8,), per_task=1)
+
+
 @pytest.mark.parametrize(
     ("rest", "kind", "field"),
     [

@@ -138,7 +138,8 @@ def test_what_a_run_leaves_unfinished_is_taken_over(join, context):
     assert update.abandoned == (first, second)
     assert update.runs == 1
     assert claimed(two, first) == [first]
-    assert two.update().abandoned == (second,)
+    update = two.update()
+    assert (update.abandoned, update.runs) == ((second,), 1)
 
 
 def age_heartbeats(url, seconds):

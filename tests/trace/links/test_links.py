@@ -182,6 +182,24 @@ def test_what_nccl_kernels_do_is_derived_from_what_is_around(tmp_path):
     assert (second.operation, second.message_bytes) == ("all_reduce", -1)
 
 
+def test_an_operator_says_what_its_annotation_leaves_out(tmp_path):
+    shapes = {"Input Dims": [[4], [12], []], "Input type": ["int", "int", ""]}
+    trace = read(
+        tmp_path,
+        [
+            operator("c10d::alltoall_base_", 1, 9, **shapes),
+            span("user_annotation", "nccl:all_to_all", 3, 5),
+            call(4, 1, 5),
+            kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 9, 2, 5),
+        ],
+        rank=0,
+        world_size=4,
+    )
+    (found,) = link(trace).collectives
+    assert (found.input_elements, found.output_elements) == (12, 4)
+    assert (found.dtype, found.message_bytes) == ("int32", 48)
+
+
 def slow_parent(thread, start, end, at):
     for before in range(at - 1, -1, -1):
         if thread[before] == thread[at] and end[before] >= end[at]:

@@ -182,6 +182,8 @@ def test_arguments_are_kept_on_demand_in_the_order_of_the_nodes(tmp_path, new):
         ("aa", "bb", [-1, -1]),
         ("", "abc", []),
         ("aabbaabb", "aabbaabb", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("xaay", "xaazy", [0, 1, 2, 4]),
+        ("xaay", "xzaay", [0, 2, 3, 4]),
     ],
 )
 def test_alignment(left, right, expected):

@@ -18,6 +18,7 @@ from dse.workload import predict_job
 from dse.workload.transformer import (
     IDEAL_RUNTIME,
     MEGATRON_CORE,
+    PYTORCH,
     DataSharding,
     ExpertDispatch,
     Parallelism,
@@ -233,7 +234,10 @@ def test_experts_of_fewer_tensor_parallel_ranks_than_attention():
 @pytest.mark.parametrize(
     ("spread", "expected"),
     [
-        ({"expert_tensor": 3}, "expert_tensor 3"),
+        (
+            {"expert_tensor": 3},
+            "expert_tensor 3 does not divide the 14336 columns of an expert; 2 does",
+        ),
         ({"tensor": 2, "data": 4, "expert_tensor": 1}, "sequence parallelism"),
         ({"expert_tensor": 0}, "at least 1"),
     ],
@@ -272,6 +276,18 @@ def test_the_gradient_of_an_activation_without_a_gate_by_hand():
         (k.traffic_bytes for k in work.backward() if isinstance(k, Elementwise)), reverse=True
     )
     assert largest == 3 * 2 * (2 * 4096) * 14336
+
+
+@pytest.mark.parametrize(
+    ("software", "gated", "values"),
+    [(MEGATRON_CORE, True, 3), (PYTORCH, True, 5), (PYTORCH, False, 2)],
+)
+def test_values_that_an_activation_moves(software, gated, values):
+    # One kernel reads gate and columns and writes their product; two read and write the activated
+    # gate between them.
+    asked = replace(job(replace(MODEL, gated_ffn=gated)), software=software)
+    (kernel,) = ExpertWork(asked).activation()
+    assert kernel.traffic_bytes == values * 2 * (2 * 4096) * 14336
 
 
 def test_mxfp8_has_biases_and_limits_inside_its_products():

@@ -103,6 +103,19 @@ def test_a_composite_is_opened_if_a_result_inside_is_taken_later(tmp_path):
     assert numbers(units(trace)) == [2, 7]
 
 
+def test_only_what_children_return_opens_a_composite(tmp_path):
+    def numbers_with(inputs, outputs):
+        nodes = saved()
+        nodes[1] = call(3, 2, "aten::mask(Tensor self) -> Tensor", inputs, outputs)
+        nodes[2] = call(4, 2, "aten::mean(Tensor self) -> Tensor", [Y], [T(21, ())])
+        trace = read(tmp_path / "et.json", nodes)
+        return numbers(units(trace, Known(composite=["aten::loss"])))
+
+    mask = T(20, (4, 2))
+    assert numbers_with([Y], [mask]) == [3, 4, 7]
+    assert numbers_with([mask], [Y]) == [2, 7]
+
+
 def test_a_reused_number_is_not_the_result_inside(tmp_path):
     again = call(6, 1, RELU, [Y], [T(20, (4, 2))])
     nodes = sorted([*saved(), again], key=lambda one: one["id"])
