@@ -187,6 +187,20 @@ def test_equal_tables_that_spread_evenly_leave_hardly_a_gap():
     assert bound.gap(time_s) < 0.01
 
 
+def test_exchanges_of_several_kinds_of_cuts_leave_hardly_a_gap():
+    # Forty features of 128 columns: every cut costs its part of the exchange of all of them.
+    wide = tuple(
+        replace(make_table(f"t{index}", rows=20_000, dim=128), pooling_factors=(1.0,) * 40)
+        for index in range(4)
+    )
+    scorer = PlanScorer(dlrm(wide, make_cluster(2, 2)))
+    request = planning_request(scorer, frozenset({TABLE_WISE, ShardingType.ROW_WISE}), 0)
+    optimum = best_time_s(scorer, request, limit=1000)
+    bound = lower_bound(scorer, request)
+    assert bound.iteration_time_s <= optimum
+    assert bound.gap(optimum) < 0.01
+
+
 def next_of(request, index, rank):
     return placements_allowed(index, request)[0].on(request.tables[index].name, (rank,))
 

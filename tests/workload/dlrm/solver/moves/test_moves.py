@@ -190,6 +190,31 @@ def test_balancing_finds_the_even_split_by_exchanges():
     assert largest(shards, balancer.places) == 16
 
 
+def test_what_no_exchange_helps_stays():
+    balancer = make_balancer(make_shards([3, 3, 2], [0, 1, 2], 3))
+    balancer.descend(1)
+    assert balancer.places.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("bytes_there", "places"), [(0.0, [1, 2]), (1.0, [0, 1])])
+def test_a_shard_is_pushed_on_where_memory_allows_it(bytes_there, places):
+    # The first shard may go from the busiest rank to that of the second one, which may go on to a
+    # rank that is free. It fills a rank of two bytes.
+    shards = MovableShards(
+        table=np.arange(2),
+        offset=np.zeros(2, dtype=np.int64),
+        rank=np.array([0, 1]),
+        node=np.full(2, -1),
+        loads=np.array([[0.4, 0.3], [2.0, 1.0]]),
+        fixed=np.array([[0.2, 0.0, 0.0], [0.0, bytes_there, 0.0]]),
+        load_of=np.zeros(1, dtype=np.int64),
+        allowed=np.array([[True, True, False], [False, True, True]]),
+    )
+    balancer = make_balancer(shards, memory_bytes=2.0)
+    balancer.descend(10)
+    assert balancer.places.tolist() == places
+
+
 def test_other_places_save_at_most_what_the_mean_and_the_largest_shard_leave():
     # 19 now, and 16 on average.
     even = make_shards([7, 6, 6, 5, 4, 4], [0, 0, 0, 1, 1, 1], 2)

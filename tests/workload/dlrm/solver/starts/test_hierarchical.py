@@ -37,10 +37,10 @@ NODE_TYPES = frozenset({ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD})
 WEIGHTS = np.array([1.0, 1.0, 1e-9, 1e-12])
 
 
-def make_options(dims=(64, 64, 32, 32, 16, 16), world=8, per_node=2, constraints=()):
-    tables = tuple(
+def make_options(tables=(), world=8, per_node=2, constraints=()):
+    tables = tables or tuple(
         make_table(f"t{i}", rows=60_000 * (i + 1), dim=dim, pooling=4 + 9 * i)
-        for i, dim in enumerate(dims)
+        for i, dim in enumerate((64, 64, 32, 32, 16, 16))
     )
     cluster = make_cluster(world, per_node)
     scorer = PlanScorer(
@@ -128,6 +128,15 @@ def test_the_largest_shard_of_the_busiest_rank_is_oversized():
     # All ranks that are loaded hold a shard of every table; the last looks up most.
     assert {key.table for key in keys} == {5}
     assert all(options.cuts[cut].scope is PlacementScope.NODE for cut in start.cuts)
+
+
+def test_a_third_of_what_every_rank_holds_is_not_oversized():
+    tables = tuple(make_table(f"t{i}", rows=60_000, dim=32, pooling=8) for i in range(12))
+    options = make_options(tables=tables)
+    balancer, _ = make_balancer(options)
+    start = all_on_one_node(options)
+    even = type(start)(start.cuts, tuple((number % 4,) for number in range(12)))
+    assert balancer.oversized(even, WEIGHTS) == set()
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
