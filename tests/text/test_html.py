@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dse
 from dse._text.html import fields_html, grid_html
 from dse.sharding import ComputeKernel, ShardingPlan, ShardingType, TablePlan
@@ -44,10 +46,12 @@ def test_a_large_plan_says_what_it_leaves_out():
 def test_predictions_jobs_and_platforms_show_themselves():
     platform = dse.load_platform("h100_sxm")
     assert "datasheet" in platform._repr_html_()
+    assert "fitted models" in platform._repr_html_()
     prediction = dse.predict("dlrm_tiny", platform, world_size=2, global_batch_size=4096)
     html = prediction._repr_html_()
     for word in ("torchrec", "90 % interval", "bound by", "USD/h", "yes"):
         assert word in html, word
+    assert " of 64.0 GiB" in replace(prediction, usable_memory_bytes=64 * 2**30)._repr_html_()
     tokens = dse.predict("gpt2_xl", platform, world_size=8, global_batch_size=8, precision="bf16")
     assert "billion tokens" in tokens._repr_html_()
 

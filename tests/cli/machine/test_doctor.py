@@ -57,6 +57,7 @@ def test_fitted_families_are_listed_with_their_held_out_errors(doctor):
     assert families
     for one in families:
         error = f"{100 * one['gmae']:.1f}"
+        assert ("another" in rows[one["family"]]) == one["transferred"]
         assert rows[one["family"]][1:4] == [str(one["models"]), f"{one['points']:,}", error]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from functools import partial
 import json
 import os
@@ -405,6 +406,12 @@ def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
     assert "GEMM, copies from the host, collectives could not be fitted" in nothing
     # Nobody asked for collectives: one rank can be predicted.
     assert "--world-size 1 " in step(asked=False, collectives=())
+    # One exchange is left, and a third of the time is for these. One that was measured tells what
+    # it takes, else a kernel does.
+    short = SimpleNamespace(**vars(whole) | {"collectives": ()})
+    for spent_s, budget in (({"kernels": 5.0}, 15), ({"kernels": 5.0, "collectives": 8.0}, 24)):
+        pace = _Pace(defaultdict(float, spent_s), Counter(dict.fromkeys(spent_s, 1)))
+        assert f"to about {budget}s" in _next_step(short, result, out, plan, pace)
     # Enough points, but the formula is better: nothing is missing.
     enough = SimpleNamespace(kernels=points("memcpy_h2d", 40), collectives=(), skipped=())
     assert "dse predict" in step(measured=enough, kernels=whole.kernels[:1])

@@ -103,4 +103,5 @@ def test_the_block_makes_a_platform(tmp_path):
     assert host.between_operators_s == pytest.approx(4.25e-6)
     assert host.graph_launch_s == pytest.approx(9e-6)
     assert document["host"]["origin"] == "measured"
+    assert all(device in document["host"]["source"] for device in PROFILE.source.devices)
     assert platform_host_block(PROFILE).startswith("# not in these traces, to be added: graph_la")

@@ -62,6 +62,11 @@ def test_a_decoder_with_a_gate_and_grouped_queries(tmp_path):
     assert model.precision is Precision.BF16
 
 
+@pytest.mark.parametrize("architecture", ["llama", "olmo", "olmo2", "phi3"])
+def test_layers_of_three_matrices(tmp_path, architecture):
+    assert read(tmp_path, QWEN3 | {"model_type": architecture}).gated_ffn
+
+
 def test_older_names_of_the_same_sizes(tmp_path):
     model = read(tmp_path, GPT2)
     assert model.parameter_count == 124_439_808

@@ -47,6 +47,7 @@ def test_shipped_spaces_name_what_exists(name):
     [
         ("{low: 2, high: 32, factor: 2}", (2, 4, 8, 16, 32)),
         ("{low: 2, high: 9, step: 3}", (2, 5, 8)),
+        ("{low: 8, high: 8, step: 3}", (8,)),
         ("8", (8,)),
         ("[8, 2, 8]", (2, 8)),
     ],

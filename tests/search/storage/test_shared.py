@@ -423,6 +423,7 @@ def test_names_of_studies(small_space, url, tmp_path):
     with pytest.raises(ConfigError, match="1 to 512"):
         run(small_space, RunOptions(out=tmp_path / "a", storage=url, study_name="x" * 513))
     assert not (tmp_path / "a").exists()
+    run(small_space, RunOptions(out=tmp_path / "a", trials=1, storage=url, study_name="x" * 512))
 
 
 def stored_trials(url):

@@ -50,6 +50,19 @@ def test_what_is_no_record_is_refused(tmp_path, text):
         read_records(tmp_path)
 
 
+def test_the_first_wrong_field_of_a_record_is_named(tmp_path):
+    write_record(tmp_path, RECORD)
+    path = tmp_path / "rank0.capture.json"
+    whole = json.loads(path.read_text())
+    for change, field in (
+        ({"rank": "x"}, "rank"),
+        ({"settings": {"steps": "x"}}, r"settings\.steps"),
+    ):
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises(ConfigError, match=rf"\({field}: "):
+            read_records(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("profiled_s", "unprofiled_s", "overhead", "distorted"),
     [
