@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -367,6 +368,14 @@ def test_what_is_shown_is_short(tmp_path: Path) -> None:
     shown = study._repr_html_()
     assert "<th>Throughput (M samples/s)</th>" in shown
     assert "throughput_samples_per_s" not in shown
+
+
+def test_the_axis_of_a_picture_has_round_numbers(tmp_path: Path) -> None:
+    study = dse.create_study(SPACE, measured, out=tmp_path / "study", executor="serial", seed=0)
+    shown = study.optimize(1)._repr_html_()
+    # Seven samples a second, in millions.
+    labels = re.findall(r'text-anchor="end"[^>]*>([^<]*)<', shown)
+    assert labels == ["0", "2e-06", "4e-06", "6e-06"]
 
 
 def test_a_platform_may_be_a_mapping():

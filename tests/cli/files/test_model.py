@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -49,7 +50,12 @@ def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
     assert answer(*asked, *attention, "--plot", plot)["tables"] == 2
     user, item = load_model(str(out)).tables
     assert (user.pooling_factors, item.pooled) == ((2.0,), False)
-    assert ">user<" in plot.read_text()
+    picture = plot.read_text()
+    assert ">user<" in picture
+    # The last of the lookups that were counted, and of those that are described, are near 100 %,
+    # which is at a height of 14.3.
+    counted, described = re.findall(r'd="M[^"]* ([0-9.]+)" fill="none"', picture)
+    assert 14.3 == float(described) <= float(counted) < 25
     for wrong in (f"{maker}:absent", f"{maker}:broken", f"{tmp_path / 'no.py'}:make"):
         assert dse("model", "from-torchrec", wrong, "--out", out, "--force").returncode == 2
 

@@ -256,7 +256,10 @@ def test_a_journal_without_checksums_opens_and_gains_them(space, whole, records,
     path = tmp_path / "journal.log"
     before = without_checksums(whole)
     assert b"crc32" not in before
+    path.write_bytes(whole)
+    operations = list(stored_operations(path))
     path.write_bytes(before)
+    assert list(stored_operations(path)) == operations
     assert opened(path, space).records() == records
     opened(path, space, create=True).add(records[0])
     assert path.read_bytes().startswith(before)

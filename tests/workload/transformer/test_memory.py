@@ -227,6 +227,8 @@ def test_experts_are_dropped_whole_or_but_for_their_inputs():
         return layer_activation_bytes(asked, Recompute.SELECTIVE)
 
     whole = kept(RecomputeModule.CORE_ATTENTION)
+    # There are no other columns than those of experts.
+    assert kept(RecomputeModule.FEED_FORWARD) == whole
     activated = rows * model.experts.ffn_hidden * 2
     assert whole - kept(RecomputeModule.EXPERT_ACTIVATION) == pytest.approx(activated)
     both = (RecomputeModule.EXPERTS, RecomputeModule.EXPERT_ACTIVATION)
