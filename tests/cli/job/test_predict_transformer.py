@@ -37,6 +37,12 @@ def everything(tmp_path_factory):
     return found, json.loads(gzip.decompress(timeline.read_bytes()))
 
 
+@pytest.mark.parametrize(("program", "usual"), [("composer", False), ("torchtitan", True)])
+def test_whether_sequences_are_split_beside_tensors_is_up_to_the_program(program, usual):
+    found = answer("--tensor", "4", "--program", program, model="mpt_3b")
+    assert found["parallelism"]["sequence_parallel"] is usual
+
+
 def test_the_fields_of_the_contract(everything):
     found = everything[0]
     assert found["model"] == "gpt_22b"

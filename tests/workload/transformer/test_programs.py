@@ -63,6 +63,15 @@ def test_megatron_and_nanotron_repeat_whole_layers(name):
     assert spent == pytest.approx(1 + layers / 3)
 
 
+@pytest.mark.parametrize("program", TRANSFORMER_PROGRAMS.values(), ids=lambda found: found.name)
+def test_no_program_loses_more_between_nodes_than_nanotron(program):
+    lost_s = [
+        time_of(step(software, tensor=4, per_node=2)) - time_of(step(software, tensor=4))
+        for software in (program.software, NANOTRON)
+    ]
+    assert lost_s[0] <= lost_s[1]
+
+
 @pytest.mark.parametrize("tensor", [1, 4])
 @pytest.mark.parametrize("program", TRANSFORMER_PROGRAMS.values(), ids=lambda found: found.name)
 def test_no_program_is_faster_than_the_ideal_one(program, tensor):
