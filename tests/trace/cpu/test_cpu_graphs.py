@@ -314,6 +314,15 @@ def test_operators_that_wait(tmp_path, name, expected):
     assert run(made)[name][1] == 78
 
 
+def test_sizes_that_are_no_list_are_unknown(tmp_path):
+    event = gloo("all_reduce", 10, 40)
+    event["args"]["Input Dims"] = "[1000"
+    write(tmp_path / "t.json", [*LINEAR, event], rank=0)
+    (trace,) = read_kineto(tmp_path)
+    (found,) = link(trace).collectives
+    assert (found.operation, found.input_elements, found.message_bytes) == ("all_reduce", -1, -1)
+
+
 def test_reduce_scatter_is_the_all_reduce_that_gloo_makes_of_it(tmp_path):
     dims = {"Input Dims": [[500], [1000]], "Input type": ["float", "float"]}
     write(
