@@ -7,21 +7,18 @@ no difference inside one node, for example.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from dse.search._records import Params
     from dse.search.evaluate._evaluator import Evaluator
     from dse.search.space import SearchSpace
-
-#: Outcomes that are remembered; each takes about a kilobyte.
-_MOST_OUTCOMES = 20_000
+    from dse.workload import ParameterValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +115,23 @@ class Canonical:
     def __init__(self, space: SearchSpace, evaluator: Evaluator) -> None:
         self._parameters = space.parameters
         self._evaluator = evaluator
-        # Neighbouring configurations ask about the same ones.
-        self._outcome = lru_cache(_MOST_OUTCOMES)(self._outcome_of)
 
     def __call__(self, parameters: Params) -> Params:
         """Returns the configuration that stands for this one; itself if it is impossible."""
         chosen = dict(parameters)
-        wanted = self._outcome(parameters)
+        wanted = self._outcome(chosen)
         if wanted is None:
             return parameters
         for parameter in self._parameters:
             own = chosen[parameter.name]
             for choice in parameter.choices:
-                chosen[parameter.name] = choice
-                if choice == own or self._outcome(tuple(chosen.items())) == wanted:
+                if choice == own or self._outcome({**chosen, parameter.name: choice}) == wanted:
+                    chosen[parameter.name] = choice
                     break
         return tuple(chosen.items())
 
-    def _outcome_of(self, parameters: Params) -> Hashable | None:
+    def _outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable | None:
         try:
-            return self._evaluator.outcome(dict(parameters))
+            return self._evaluator.outcome(parameters)
         except Exception:  # one candidate must not end a study
             return None
