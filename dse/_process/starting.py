@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dse._process.interrupts import shield_children_from_interrupts
+from dse._process.system import environment
 from dse.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -99,16 +100,8 @@ def _our_path() -> Iterator[None]:
     """
     places = [place or _working_directory() for place in sys.path]
     ours = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
+    with environment(ours):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _working_directory() -> str:

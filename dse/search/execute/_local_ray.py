@@ -18,6 +18,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dse._process.starting import OWN_PREFIX, start_method, starting
+from dse._process.system import environment
 from dse.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:
@@ -117,16 +118,8 @@ class LocalRay:
 def _environment() -> Iterator[None]:
     """Sets the environment of a local Ray, and of this process that connects to it."""
     ours = {_AUTHENTICATION: os.environ.get(_AUTHENTICATION, "token"), **_ENVIRONMENT}
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
+    with environment(ours):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _keep_ray(pipe: Connection, workers: int, folder: str, environment: Mapping[str, str]) -> None:
