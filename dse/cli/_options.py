@@ -131,7 +131,6 @@ LaunchOption = Annotated[
         "--launch",
         metavar="MODE",
         help="How kernels are launched: eager or cuda_graphs; by default as the program does.",
-        rich_help_panel=DLRM,
     ),
 ]
 TrainPipelineOption = Annotated[

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class LaunchMode(StrEnum):
-    """How the host issues kernels: one by one, or as one captured CUDA graph per iteration."""
+    """How the host issues kernels: one by one, or captured as CUDA graphs.
+
+    A graph is an iteration of a recommendation model, or one pass of a transformer's layer.
+    """
 
     EAGER = "eager"
     CUDA_GRAPHS = "cuda_graphs"

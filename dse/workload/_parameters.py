@@ -37,6 +37,7 @@ from dse.machine.platforms import (
     list_platforms,
     load_platform,
 )
+from dse.workload._launch import LaunchMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -259,6 +260,7 @@ RankCounts = Annotated[
 ]
 Switches = Annotated[list[bool], Field(min_length=1), OneOrMany()]
 Precisions = Annotated[list[Precision], Field(min_length=1), OneOrMany()]
+LaunchModes = Annotated[list[LaunchMode], Field(min_length=1), OneOrMany()]
 
 
 def named(parameters: Mapping[str, ParameterValue], kind: str) -> str:

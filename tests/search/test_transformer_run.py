@@ -239,9 +239,11 @@ def test_an_unknown_training_program(space):
 
 def test_a_parameter_of_another_kind_hides_no_other_mistakes(space):
     space.write_text(
-        SPACE.replace("  tensor: [2, 4, 8]", "  launch: eager\n  tensor: [0]\n  schedul: gpipe", 1)
+        SPACE.replace(
+            "  tensor: [2, 4, 8]", "  hot_rows: true\n  tensor: [0]\n  schedul: gpipe", 1
+        )
     )
     with pytest.raises(ConfigError) as caught:
         read_inputs(space)
     fields = {problem.field for problem in caught.value.diagnostics}
-    assert fields == {"parameters.launch", "parameters.tensor[0]", "parameters.schedul"}
+    assert fields == {"parameters.hot_rows", "parameters.tensor[0]", "parameters.schedul"}

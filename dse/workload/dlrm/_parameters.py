@@ -21,6 +21,7 @@ from dse.sharding import ComputeKernel, KernelName, ShardingType
 from dse.workload._parameters import (
     DEFAULT,
     Counts,
+    LaunchModes,
     LinkNames,
     Name,
     Names,
@@ -66,9 +67,6 @@ def _as_type_sets(value: object) -> object:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [value]
     return value
-
-
-LaunchModes = Annotated[list[Literal["eager", "cuda_graphs"]], Field(min_length=1), OneOrMany()]
 
 
 def _as_pipeline(value: object) -> object:

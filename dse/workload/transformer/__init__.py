@@ -6,6 +6,7 @@ from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._job import TransformerJob
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._types import (
+    Capture,
     ContextExchange,
     DataSharding,
     ExpertDispatch,
@@ -42,6 +43,7 @@ __all__ = [
     "NANOTRON",
     "PYTORCH",
     "TRANSFORMER_PROGRAMS",
+    "Capture",
     "ContextExchange",
     "DataSharding",
     "ExpertDispatch",

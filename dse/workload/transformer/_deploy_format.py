@@ -7,6 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.workload._launch import LaunchMode
+from dse.workload.transformer._types import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,7 @@ class DeployFormat:
             framework does not have.
         parallelism: Fields of :class:`Parallelism` that the format can express.
         model: Optional fields of models, and of their experts, that it can express.
+        captures: Whether it can have passes of layers captured as CUDA graphs.
     """
 
     name: str
@@ -34,13 +37,17 @@ class DeployFormat:
     text: Callable[[TransformerJob], str]
     parallelism: frozenset[str]
     model: frozenset[str] = frozenset()
+    captures: bool = False
 
     def write(self, job: TransformerJob) -> str:
         """Returns a job in this format.
 
         Raises:
-            ConfigError: The format cannot express a part of the model or of the parallelism.
+            ConfigError: The format cannot express a part of the model or of the parallelism, or
+                captured graphs.
         """
+        if job.captured is Capture.LAYERS and not self.captures:
+            raise self.refusal(f"launch {job.software.launch}", f"use {LaunchMode.EAGER}")
         self._refuse(job.parallelism, self.parallelism)
         self._refuse(job.model, self.model)
         if job.model.experts is not None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from dse.errors import ConfigError
 from dse.machine import Precision, has_own_engines
 from dse.workload._job import Job
+from dse.workload._launch import LaunchMode
 from dse.workload._notes import precision_notes
 from dse.workload._predict import memory_reason
 from dse.workload.transformer._check import check_parallelism
 from dse.workload.transformer._text import format_parallelism
 from dse.workload.transformer._types import (
+    Capture,
     DataSharding,
     ExpertDispatch,
     Recompute,
@@ -218,6 +220,30 @@ class TransformerJob(Job):
             return f"not with {ExpertDispatch.ALL_GATHER} dispatch; use another one"
         return ""
 
+    @property
+    def captured(self) -> Capture:
+        """What is launched as CUDA graphs."""
+        eager = self.software.launch is LaunchMode.EAGER
+        return Capture.NOTHING if eager else self.software.captures
+
+    @property
+    def _capture_problem(self) -> str:
+        """What keeps passes of layers from being captured, and what to do; empty if nothing does.
+
+        These are the rules of Megatron-Core's `transformer_config.py`.
+        """
+        spread = self.parallelism
+        if spread.recompute is Recompute.FULL:
+            return "whole layers cannot be recomputed within a graph; use recompute selective"
+        if self.model.experts is not None and repeats(spread, RecomputeModule.EXPERTS):
+            return (
+                f"recomputing {RecomputeModule.EXPERTS} repeats the router, which is in a graph; "
+                "use other recompute_modules"
+            )
+        if spread.offload.activations:
+            return "activations in a graph stay on the device; use offload none or optimizer"
+        return ""
+
     rank_word = "stage"
 
     @property
@@ -237,6 +263,9 @@ class TransformerJob(Job):
         check_offload(self.parallelism)
         if self.parallelism.expert_overlap and (problem := self._overlap_problem):
             raise ConfigError(f"expert_overlap: {problem}, or leave it out")
+        if self.captured is Capture.LAYERS and (problem := self._capture_problem):
+            launch = self.software.launch
+            raise ConfigError(f"launch {launch}: {problem}, or launch {LaunchMode.EAGER}")
 
     def key(self) -> TransformerJob:
         """Returns the job itself: nothing is left open."""
@@ -294,8 +323,10 @@ class TransformerJob(Job):
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Returns whether the device lacks the arithmetic, and what stands for what."""
+        """Returns what the device lacks, what stands for what, and what is left out."""
         found = precision_notes(self.cluster.device, self.precision)
+        if self.captured is Capture.LAYERS:
+            found = (*found, "passes of layers are captured as CUDA graphs, of unknown memory")
         if self.parallelism.pipeline == 1 and self.micro_batches > MOST_MICRO_BATCHES:
             each = self.micro_batches / MOST_MICRO_BATCHES
             return (

@@ -11,6 +11,7 @@ from dse.config import MAX_COUNT, Examples, OneOrMany, WholeNumber, known_to
 from dse.workload._parameters import (
     DEFAULT,
     Counts,
+    LaunchModes,
     LinkNames,
     Name,
     NetworkNames,
@@ -131,6 +132,7 @@ class TransformerParameters(ParametersBlock):
         gradient_reduction_precision: Type of gradients in their sums; the program's by default.
         fp8_param_gather: Whether weights are kept and gathered in FP8; as the program does by
             default.
+        launch: How kernels are launched; as the program does by default.
         program: Training programs; `dse list programs` has all.
     """
 
@@ -163,6 +165,7 @@ class TransformerParameters(ParametersBlock):
     no_sync: Switches | None = None
     gradient_reduction_precision: ReductionPrecisions | None = None
     fp8_param_gather: Switches | None = None
+    launch: LaunchModes | None = None
     program: Annotated[
         Programs | None, Field(validation_alias=AliasChoices("program", "software"))
     ] = None

@@ -164,6 +164,18 @@ class LossKernels(StrEnum):
     SPLIT_VOCABULARY = "split_vocabulary"
 
 
+class Capture(StrEnum):
+    """What a program can capture as CUDA graphs.
+
+    ``layers``: each pass of a layer, without what its experts do, whose sizes change.
+    ``everything``: the whole step, which only a bound can assume of any step.
+    """
+
+    NOTHING = "nothing"
+    LAYERS = "layers"
+    EVERYTHING = "everything"
+
+
 class RotaryKernels(StrEnum):
     """How positions are rotated into queries and keys, where models have no learned ones.
 
@@ -341,7 +353,8 @@ class TransformerRuntime:
             kernels of their own, biases for each expert.
         router_kernels: Kernels of a layer's router, and of the bookkeeping of its exchange, in
             each direction.
-        launch: Eager launches, or captured CUDA graphs, which the host launches at once.
+        launch: Eager launches, or captured CUDA graphs.
+        captures: What the program can capture.
         framework_calls_per_op: Calls of the framework for one kernel: modules, automatic
             differentiation, views, casts. Eager only; host overheads measured from traces
             include them.
@@ -394,6 +407,7 @@ class TransformerRuntime:
     fused_experts: bool = True
     router_kernels: float = 3.0
     launch: LaunchMode = LaunchMode.EAGER
+    captures: Capture = Capture.NOTHING
     framework_calls_per_op: float = EAGER_CALLS
     calls_per_collective: float = 0.0
     calls_per_shard_transfer: float = 0.0

@@ -10,6 +10,7 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import TransformerDocument
+from dse.workload._launch import LaunchMode
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
 from dse.workload._model_workload import ModelWorkload
 from dse.workload.transformer._contents import model_contents
@@ -18,6 +19,7 @@ from dse.workload.transformer._lattice import CHOSEN, usual_ways
 from dse.workload.transformer._parameters import TransformerParameters
 from dse.workload.transformer._text import format_parallelism
 from dse.workload.transformer._types import (
+    Capture,
     ContextExchange,
     DataSharding,
     ExpertDispatch,
@@ -162,13 +164,27 @@ class TransformerWorkload(ModelWorkload):
 
     @classmethod
     def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:
-        """Returns how the program is written, with what parameters want to be otherwise."""
-        software = TRANSFORMER_PROGRAMS[cls.program_name(parameters)].software
+        """Returns how the program is written, with what parameters want to be otherwise.
+
+        Raises:
+            ConfigError: It cannot capture the graphs that are asked for.
+        """
+        name = cls.program_name(parameters)
+        software = TRANSFORMER_PROGRAMS[name].software
         if (reduced := parameters.get("gradient_reduction_precision")) is not None:
             value_bytes = Precision(str(reduced)).value_bytes
             software = replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
         if (kept := parameters.get("fp8_param_gather")) is not None:
             software = replace(software, fp8_parameters=bool(kept))
+        if (launch := parameters.get("launch")) is not None:
+            software = replace(software, launch=LaunchMode(str(launch)))
+        if software.launch is LaunchMode.CUDA_GRAPHS and software.captures is Capture.NOTHING:
+            programs = TRANSFORMER_PROGRAMS.values()
+            able = (one.name for one in programs if one.software.captures is not Capture.NOTHING)
+            raise ConfigError(
+                f"launch {software.launch}: program {name} captures no graphs; use launch "
+                f"{LaunchMode.EAGER}, or a program that can: {', '.join(able)}"
+            )
         return software
 
     @classmethod

@@ -152,7 +152,9 @@ def test_what_does_not_fit_is_predicted_and_says_so():
     ("arguments", "message"),
     [
         (("--plan", "plan.json"), "--plan: not for `gpt_22b`, which is a transformer"),
-        (("--launch", "eager"), "--launch: not for `gpt_22b`"),
+        (("--hot-rows",), "--hot-rows: not for `gpt_22b`"),
+        (("--launch", "cuda_graphs", "--recompute", "full"), "recompute selective"),
+        (("--launch", "cuda_graphs", "--program", "nanotron"), "megatron_bridge"),
         (("--host-profile", "h.json"), "h.json"),
         (("--versus", "plan=same"), "--plan: not for"),
         (("--tensor", "3"), "tensor 3 × pipeline 1 × context 1 = 3 does not divide 16"),

@@ -14,21 +14,26 @@ from dse.machine import Precision
 from dse.machine.collectives import CollectiveOp, Group, collective_estimate
 from dse.machine.platforms import load_platform
 from dse.model import MixtureOfExperts, load_model
-from dse.workload import predict_job
+from dse.workload import LaunchMode, predict_job
 from dse.workload.transformer import (
     IDEAL_RUNTIME,
     MEGATRON_CORE,
     PYTORCH,
     DataSharding,
     ExpertDispatch,
+    Offload,
     Parallelism,
     Recompute,
+    RecomputeModule,
     TransformerJob,
 )
+from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._experts import ExpertWork
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Elementwise, Product
 from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.step._costs import StepCosts
+from dse.workload.transformer.step._structure import Role
 from dse.workload.transformer.step._transfers import Transfers
 
 MODEL = replace(load_model("mixtral_8x7b"), layers=2)
@@ -377,3 +382,37 @@ def test_degrees_that_cannot_be(model, expert, expected):
     with pytest.raises(ConfigError) as caught:
         job(found, expert=expert).check()
     assert expected in str(caught.value)
+
+
+# --- launches ------------------------------------------------------------------------------------
+
+
+def test_experts_are_launched_kernel_by_kernel_beside_graphs():
+    """Rows ordered and put back (two kernels each), two products, and the activation: seven."""
+    asked = replace(job(), software=replace(MEGATRON_CORE, launch=LaunchMode.CUDA_GRAPHS))
+    eager = replace(asked, software=MEGATRON_CORE)
+    forward, launched = (
+        StepCosts(one).of((Role.LAYER_FORWARD, 0, 0, 0)) for one in (asked, eager)
+    )
+    kernels = KernelTimes(asked.cluster.device, asked.precision, asked.software)
+    all_of_them = kernels.measure([LayerWork(asked).layer_forward()])[0].launches
+    each_s = launched.dispatch_s / all_of_them
+    graph_s = asked.cluster.host.graph_launch_s
+    assert forward.dispatch_s == pytest.approx(graph_s + 7 * each_s)
+    assert forward.device_s == launched.device_s
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        {"recompute": Recompute.FULL},
+        {"recompute": Recompute.SELECTIVE, "recompute_modules": (RecomputeModule.EXPERTS,)},
+        {"offload": Offload.ACTIVATIONS},
+    ],
+)
+def test_what_graphs_cannot_hold_is_refused(spread):
+    eager = job(**spread)
+    eager.check()
+    captured = replace(eager, software=replace(MEGATRON_CORE, launch=LaunchMode.CUDA_GRAPHS))
+    with pytest.raises(ConfigError, match="launch cuda_graphs"):
+        captured.check()

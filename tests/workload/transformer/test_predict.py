@@ -19,13 +19,17 @@ from dse.workload import LaunchMode, predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
+    MEGATRON_CORE,
     NANOTRON,
+    Capture,
     DataSharding,
     Parallelism,
     Recompute,
     TransformerJob,
     TransformerRuntime,
 )
+from dse.workload.transformer.step._costs import StepCosts
+from dse.workload.transformer.step._structure import Role
 from tests.conftest import make_cluster
 
 SMALL = replace(
@@ -244,7 +248,7 @@ def test_overlap_never_takes_longer(parallelism, software):
 
 
 def test_products_on_parts_hide_gathers_of_sequence_parallelism():
-    whole = replace(MEGATRON, launch=LaunchMode.CUDA_GRAPHS)
+    whole = replace(MEGATRON, launch=LaunchMode.CUDA_GRAPHS, captures=Capture.EVERYTHING)
     parts = replace(whole, overlap_tensor_products=True)
     shared = [
         time_of(step(software=program, tensor=8, sequence_parallel=True))
@@ -312,13 +316,29 @@ def test_small_steps_wait_for_the_host():
 
 
 def test_cuda_graphs_are_never_slower_than_eager_launches():
-    captured = replace(MEGATRON, launch=LaunchMode.CUDA_GRAPHS)
+    captured = replace(MEGATRON, launch=LaunchMode.CUDA_GRAPHS, captures=Capture.LAYERS)
     for model in (TINY, SMALL):
         eager_s, captured_s = (
             time_of(step(model, batch=8, software=software)) for software in (MEGATRON, captured)
         )
         assert captured_s <= eager_s
-    assert predict_job(step(TINY, batch=8, software=captured)).breakdown[0].host_s == 0.0
+
+
+def test_a_captured_pass_of_a_layer_takes_one_launch():
+    host = make_cluster(1, 1).host
+    forward, backward = (
+        {
+            launch: StepCosts(
+                step(TINY, batch=1, software=replace(MEGATRON_CORE, launch=launch))
+            ).of((role, 0, 0, 0))
+            for launch in LaunchMode
+        }
+        for role in (Role.LAYER_FORWARD, Role.LAYER_BACKWARD)
+    )
+    for passes in (forward, backward):
+        assert passes[LaunchMode.CUDA_GRAPHS].dispatch_s == host.graph_launch_s
+        assert passes[LaunchMode.EAGER].dispatch_s > 5 * host.graph_launch_s
+        assert passes[LaunchMode.EAGER].device_s == passes[LaunchMode.CUDA_GRAPHS].device_s
 
 
 def test_a_host_that_runs_ahead_hides_launches_behind_earlier_kernels():

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from dse.machine import Precision
 from dse.model import Activation, AttentionKind, NormKind
-from dse.workload._launch import LaunchMode
 from dse.workload.transformer._deploy_format import DeployFormat
 from dse.workload.transformer._types import (
+    Capture,
     ContextExchange,
     DataSharding,
     ExpertDispatch,
@@ -298,15 +298,24 @@ def _kernels(job: TransformerJob) -> Iterator[str]:
     if software.loss is LossKernels.FUSED:
         yield "--cross-entropy-loss-fusion"
         yield "--cross-entropy-fusion-impl te"
-    if software.launch is LaunchMode.CUDA_GRAPHS:
-        if spread.recompute is Recompute.FULL:
-            raise FORMAT.refusal("CUDA graphs with full recomputation", "use another program")
-        yield "--cuda-graph-impl local"
+    if job.captured is Capture.LAYERS:
+        yield "--cuda-graph-impl transformer_engine"
+        yield f"--cuda-graph-scope {' '.join(_captured(job.model))}"
         yield "--te-rng-tracker"
     # FP8, and transfers that overlap with products, exist in Transformer Engine alone.
     overlapped = spread.sequence_parallel and software.overlap_tensor_products
     if job.precision.is_low or overlapped:
         yield "--transformer-impl transformer_engine"
+
+
+def _captured(model: TransformerModel) -> Iterator[str]:
+    """Yields the parts of layers that are captured: all but the experts themselves."""
+    yield "attn"
+    if any(one.experts is None for one in model.layer_models):
+        yield "mlp"
+    if model.experts is not None:
+        yield "moe_router"
+        yield "moe_preprocess"
 
 
 FORMAT = DeployFormat(
@@ -356,4 +365,5 @@ FORMAT = DeployFormat(
             "mtp_modules",
         }
     ),
+    captures=True,
 )

@@ -62,12 +62,14 @@ class KernelTime(NamedTuple):
         attention_s: Fused attention, and batched products.
         elementwise_s: Kernels that move bytes.
         launches: Number of kernels.
+        routed_launches: Those of them whose sizes depend on which experts the tokens visit.
     """
 
     product_s: float
     attention_s: float
     elementwise_s: float
     launches: float
+    routed_launches: float
 
     @property
     def total_s(self) -> float:
@@ -170,22 +172,25 @@ class KernelTimes:
 
     def _sum(self, kernels: Sequence[Kernel]) -> KernelTime:
         product_s = attention_s = elementwise_s = 0.0
-        launches = 0.0
+        launches = routed = 0.0
         for kernel in kernels:
+            count = 1
             if isinstance(kernel, Product):
                 seconds = self._products[kernel][0]
-                launches += 1
                 if kernel.batch == 1:
                     product_s += seconds
                 else:
                     attention_s += seconds
             elif isinstance(kernel, Attention):
                 attention_s += self._attention(kernel)[0]
-                launches += 2 if kernel.backward else 1
+                count = 2 if kernel.backward else 1
             else:
                 elementwise_s += self._elementwise_s(kernel)
-                launches += kernel.launches
-        return KernelTime(product_s, attention_s, elementwise_s, launches)
+                count = kernel.launches
+            launches += count
+            if kernel.routed:
+                routed += count
+        return KernelTime(product_s, attention_s, elementwise_s, launches, routed)
 
     def _attention(self, kernel: Attention) -> tuple[float, float]:
         """Returns the time of fused attention and its spread."""

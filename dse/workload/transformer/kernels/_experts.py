@@ -64,7 +64,7 @@ class ExpertWork:
         if self._model.gated_ffn:
             values = 3 if self._problem.software.fused_elementwise else 5
         before = self._input_bias_and_limit() if self._separate else []
-        return [*before, Elementwise(values * self._value * self._inner * self.rows)]
+        return [*before, Elementwise(values * self._value * self._inner * self.rows, routed=True)]
 
     def after_activation(self) -> list[Kernel]:
         """Kernels whose results the backward pass does not need."""
@@ -74,7 +74,7 @@ class ExpertWork:
             # In FP32: weight times bias, and its sum with the output; all experts concatenated,
             # and cast.
             moved = (24 + 2 * self._value) * self._model.hidden * self.rows
-            kernels.append(Elementwise(moved, 2 * self._held + 2, separate=True))
+            kernels.append(Elementwise(moved, 2 * self._held + 2, separate=True, routed=True))
         return [*kernels, self._ordered(back=True)]
 
     def backward(self) -> list[Kernel]:
@@ -86,11 +86,11 @@ class ExpertWork:
         per_value = self._value * 3
         if self._model.gated_ffn:
             per_value = self._value * (5 if self._problem.software.fused_elementwise else 8)
-        kernels.append(Elementwise(per_value * self._inner * self.rows))
+        kernels.append(Elementwise(per_value * self._inner * self.rows, routed=True))
         if self._separate:
             kernels += self._bias_and_limit_gradients()
         # Gradients take the way of the rows back, and each row's weight has one of its own.
-        weights = Elementwise(self._value * hidden * self.rows)
+        weights = Elementwise(self._value * hidden * self.rows, routed=True)
         ordered = [self._ordered(back=False), self._ordered(back=True)]
         return [*kernels, self._scores(), *ordered, weights]
 
@@ -113,7 +113,8 @@ class ExpertWork:
         return (rows, gate * self._inner, hidden), (rows, hidden, self._inner)
 
     def _grouped(self, m: int, n: int, k: int) -> Product:
-        return Product(m, n, k, low=self._problem.precision.is_low, experts=self._held)
+        low = self._problem.precision.is_low
+        return Product(m, n, k, low=low, experts=self._held, routed=True)
 
     def _scores(self) -> Elementwise:
         """Scores of all experts, the choice, and what the exchange has to know."""
@@ -141,7 +142,7 @@ class ExpertWork:
             # Rows of each expert are copied to where their number is that of whole scale factors,
             # and back without those that fill up.
             values, launches = values + 2 * self.rows, 3
-        return Elementwise(self._value * self._model.hidden * values, launches)
+        return Elementwise(self._value * self._model.hidden * values, launches, routed=True)
 
     def _input_bias_and_limit(self) -> list[Kernel]:
         """What comes between the first product and the activation, forward."""
@@ -150,10 +151,10 @@ class ExpertWork:
         if self._experts.biases:
             # Each expert's sum, and all experts concatenated.
             moved = 4 * self._value * columns
-            kernels.append(Elementwise(moved, self._held + 1, separate=True))
+            kernels.append(Elementwise(moved, self._held + 1, separate=True, routed=True))
         if self._experts.limited:
             # Each half, and both concatenated.
-            kernels.append(Elementwise(4 * self._value * columns, 3, separate=True))
+            kernels.append(Elementwise(4 * self._value * columns, 3, separate=True, routed=True))
         return kernels
 
     def _bias_and_limit_gradients(self) -> list[Kernel]:
@@ -162,12 +163,17 @@ class ExpertWork:
         columns = (2 if self._model.gated_ffn else 1) * self._inner * self.rows
         outputs = self._model.hidden * self.rows
         if self._experts.limited:
-            kernels.append(Elementwise(5 * self._value * columns, 4, separate=True))
+            kernels.append(Elementwise(5 * self._value * columns, 4, separate=True, routed=True))
         if self._experts.biases:
             # The sum over rows, and all experts concatenated; then those of weight times bias in
             # FP32: both casts, each factor's gradient with its sum, all experts concatenated.
             kernels += [
-                Elementwise(3 * self._value * columns, self._held + 1, separate=True),
-                Elementwise((32 + 4 * self._value) * outputs, 5 * self._held + 2, separate=True),
+                Elementwise(3 * self._value * columns, self._held + 1, separate=True, routed=True),
+                Elementwise(
+                    (32 + 4 * self._value) * outputs,
+                    5 * self._held + 2,
+                    separate=True,
+                    routed=True,
+                ),
             ]
         return kernels

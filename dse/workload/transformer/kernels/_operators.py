@@ -16,6 +16,7 @@ class Product(NamedTuple):
         batch: Independent products in one call.
         low: In the job's precision even if that is below two bytes; else in `bf16` then.
         experts: Of a grouped product: experts whose rows make up `m`, each with its own matrix.
+        routed: Its rows depend on which experts the tokens visit.
     """
 
     m: int
@@ -24,6 +25,7 @@ class Product(NamedTuple):
     batch: int = 1
     low: bool = False
     experts: int = 1
+    routed: bool = False
 
     @property
     def flops(self) -> float:
@@ -58,6 +60,7 @@ class Elementwise(NamedTuple):
         launches: Their number.
         separate: PyTorch's kernels, one an operator, whatever the program fuses elsewhere.
         copies: Copies, casts and rotations, which are streams whatever the program fuses.
+        routed: What they move depends on which experts the tokens visit.
         calls: The same as operators of PyTorch, for programs that do not fuse them, on devices
             that were measured with all of these; empty where only the bytes are known.
     """
@@ -66,6 +69,7 @@ class Elementwise(NamedTuple):
     launches: int = 1
     separate: bool = False
     copies: bool = False
+    routed: bool = False
     calls: tuple[OperatorCall, ...] = ()
 
     @property
@@ -100,6 +104,11 @@ class Attention(NamedTuple):
     window: int
     causal: bool
     backward: bool
+
+    @property
+    def routed(self) -> bool:
+        """No: all tokens take part."""
+        return False
 
     @property
     def flops(self) -> float:

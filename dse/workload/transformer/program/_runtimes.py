@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dse.workload._launch import LaunchMode
 from dse.workload.transformer._types import (
     EAGER_CALLS,
+    Capture,
     ExpertDispatch,
     FlashKernel,
     LossKernels,
@@ -23,9 +25,11 @@ ROUTER_KERNELS = 50.0
 _FRAGMENTED = 0.02
 
 #: Overlaps and fuses all that can be. One pass of a fused optimizer reads a gradient of two bytes,
-#: updates weight and two moments (24) and writes the weight in its precision (2). The framework is
-#: called once a kernel.
+#: updates weight and two moments (24) and writes the weight in its precision (2). The step is one
+#: graph; where kernels are launched, the framework is called once for each.
 IDEAL_RUNTIME = TransformerRuntime(
+    launch=LaunchMode.CUDA_GRAPHS,
+    captures=Capture.EVERYTHING,
     framework_calls_per_op=1.0,
     sequence_parallel=True,
     rotary=RotaryKernels.NONE,
@@ -64,6 +68,7 @@ MEGATRON = TransformerRuntime(
 #: (Megatron-Bridge's `mixed_precision.py`). What is recomputed runs to its end (`checkpoint` of
 #: Megatron-Core's `random.py` and of Transformer Engine).
 MEGATRON_CORE = TransformerRuntime(
+    captures=Capture.LAYERS,
     sequence_parallel=True,
     stops_recomputing_early=False,
     gradient_bytes=2,

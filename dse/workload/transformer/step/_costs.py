@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dse.workload._host import HostTimes
-from dse.workload._launch import LaunchMode
-from dse.workload.transformer._types import DataSharding
+from dse.workload.transformer._types import Capture, DataSharding
 from dse.workload.transformer.kernels._durations import KernelTimes
 from dse.workload.transformer.kernels._layer import LayerWork
 from dse.workload.transformer.kernels._operators import Elementwise, OperatorCall
@@ -82,12 +81,18 @@ def _kernel_times(
 
 def _dispatch_s(problem: TransformerJob) -> float:
     """Returns the time of the host for one kernel: T1 to T5 of each framework call it takes."""
-    software = problem.software
-    if software.launch is LaunchMode.CUDA_GRAPHS:
+    times, software = HostTimes(problem.cluster.host), problem.software
+    if problem.captured is Capture.EVERYTHING:
         return 0.0
-    times = HostTimes(problem.cluster.host)
     calls = 1.0 if problem.cluster.host.profile is not None else software.framework_calls_per_op
     return calls * times.dispatch("", 1).duration_s
+
+
+def _graph_s(problem: TransformerJob) -> float | None:
+    """Returns the time of the host to launch a pass of a layer as a graph; None without one."""
+    if problem.captured is not Capture.LAYERS:
+        return None
+    return HostTimes(problem.cluster.host).graph_launch().duration_s
 
 
 #: Passes through a chunk of layers, with what the head and the embedding add to them.
@@ -178,9 +183,9 @@ class StepCosts:
             Role.HEAD_INPUT_GRADIENTS: measured[3] - weights,
             Role.HEAD_WEIGHT_GRADIENTS: weights,
         }
-        count = len(LayerKernels._fields)
+        count, graph_s = len(LayerKernels._fields), _graph_s(self._problem)
         self._layers = [
-            LayerCosts(job, measured[first : first + count], self._dispatch_s)
+            LayerCosts(job, measured[first : first + count], self._dispatch_s, graph_s)
             for job, first in zip(jobs, range(len(ends), len(measured), count), strict=True)
         ]
         all_products = [kernel for layer in layers for kernel in (*layer.forward, *layer.backward)]

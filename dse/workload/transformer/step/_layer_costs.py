@@ -154,6 +154,7 @@ class LayerCosts:
         problem: What is trained, where and how; its layers are all alike.
         times: Times of each list of :func:`layer_kernels`.
         dispatch_s: Time of the host for one kernel.
+        graph_s: Its time to launch a pass as a captured graph; None if there is none.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class LayerCosts:
         problem: TransformerJob,
         times: Sequence[KernelTime],
         dispatch_s: float,
+        graph_s: float | None,
     ) -> None:
         self._problem = problem
         self._parallelism = problem.parallelism
@@ -170,7 +172,7 @@ class LayerCosts:
         #: Of an average layer.
         self._again_share = chosen_share(problem, self._parallelism.recompute_layers)
         self._recomputed = recomputed.scaled(self._again_share)
-        self._dispatch_s = dispatch_s
+        self._dispatch_s, self._graph_s = dispatch_s, graph_s
         self._costs: dict[Role, Cost] = {}
 
     def of(self, role: Role) -> Cost:
@@ -214,9 +216,19 @@ class LayerCosts:
 
     # --- passes ---------------------------------------------------------------------------------
 
+    def _launched(self, kernels: KernelTime) -> Cost:
+        """Returns kernels with the time of the host: for each of them, or for one graph.
+
+        A graph has fixed sizes, so what the experts do is launched kernel by kernel beside it.
+        """
+        cost = kernels.cost(self._dispatch_s)
+        if self._graph_s is None:
+            return cost
+        return cost._replace(dispatch_s=self._graph_s + kernels.routed_launches * self._dispatch_s)
+
     def _pass_forward(self) -> Cost:
         cost = total_cost(
-            self._forward.cost(self._dispatch_s),
+            self._launched(self._forward),
             self._transfers.tensor_forward(self._forward.product_s),
             self._collectives(backward=False),
             self._transfers.context(self._core[0].total_s, backward=False),
@@ -227,7 +239,7 @@ class LayerCosts:
     def _pass_backward(self) -> Cost:
         """A whole backward pass, with what is computed again."""
         cost = total_cost(
-            (self._backward + self._recomputed).cost(self._dispatch_s),
+            self._launched(self._backward + self._recomputed),
             # Half of the products of a backward pass make gradients of weights.
             self._transfers.tensor_backward(0.5 * self._backward.product_s),
             self._beside_inputs(),
@@ -238,7 +250,7 @@ class LayerCosts:
         """A backward pass without the gradients of weights, with what is computed again."""
         made = self._backward - self._weights
         cost = total_cost(
-            (made + self._recomputed).cost(self._dispatch_s),
+            self._launched(made + self._recomputed),
             self._transfers.tensor_input_gradients(made.product_s),
             self._beside_inputs(),
         )
@@ -251,7 +263,7 @@ class LayerCosts:
     def _pass_weights(self) -> Cost:
         made = self._weights
         gathered = self._transfers.tensor_weight_gradients(made.product_s)
-        return total_cost(made.cost(self._dispatch_s), gathered)
+        return total_cost(self._launched(made), gathered)
 
     def _beside_inputs(self) -> Cost:
         """Returns the other transfers of a backward pass, and those of what is computed again."""

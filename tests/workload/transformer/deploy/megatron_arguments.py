@@ -52,6 +52,15 @@ def recompute_method(job):
     return "block" if job.parallelism.recompute_layers else "uniform"
 
 
+def captured_parts(job):
+    if job.software.launch is not LaunchMode.CUDA_GRAPHS:
+        return None
+    if job.model.experts is None:
+        return "attn mlp"
+    first = "attn mlp" if not job.model.experts.at(0) else "attn"
+    return f"{first} moe_router moe_preprocess"
+
+
 def four_bytes(job):
     return job.software.gradient_bytes == 4 or job.software.sums_bf16_in_fp32
 
@@ -537,9 +546,17 @@ TABLE = [
     ),
     (
         "--cuda-graph-impl",
-        "Determines the CUDA graph capture implementation. local: capture the CUDA graph using "
-        "MCore local implementation.",
-        lambda job: "local" if job.software.launch is LaunchMode.CUDA_GRAPHS else None,
+        "Determines the CUDA graph capture implementation. transformer_engine: capture the CUDA "
+        "graph using TE make_graphed_callables().",
+        lambda job: (
+            "transformer_engine" if job.software.launch is LaunchMode.CUDA_GRAPHS else None
+        ),
+    ),
+    (
+        "--cuda-graph-scope",
+        "Determines the CUDA graphs capturing scope: attn, mlp (of a dense layer), moe_router, "
+        "moe_preprocess (goes with moe_router).",
+        captured_parts,
     ),
     (
         "--te-rng-tracker",

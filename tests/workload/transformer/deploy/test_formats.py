@@ -54,3 +54,14 @@ def test_what_a_form_has_no_words_for_is_named_as_options_name_it():
     chosen = {"recompute": "selective", "recompute_modules": "layernorm+mlp"}
     with pytest.raises(ConfigError, match=r"setting for recompute_modules layernorm\+mlp;"):
         text("torchtitan", replace(CHOSEN, parameters=(*CHOSEN.parameters, *chosen.items())))
+
+
+@pytest.mark.parametrize("form", DEPLOY_FORMATS)
+def test_captured_graphs_are_written_or_refused(form):
+    captured = replace(CHOSEN, parameters=(*CHOSEN.parameters, ("launch", "cuda_graphs")))
+    if DEPLOY_FORMATS[form].captures:
+        assert "cuda-graph" in text(form, captured)
+        assert "cuda-graph" not in text(form)
+    else:
+        with pytest.raises(ConfigError, match="launch cuda_graphs"):
+            text(form, captured)

@@ -111,8 +111,14 @@ JOBS = {
     "sharded fp8": job(
         "llama3_8b", precision=Precision.FP8, data=8, data_sharding=DataSharding.PARAMETERS
     ),
+    "captured": job("llama3_8b", CAPTURED, data=8),
     "deepseek": job(
-        replace(load_model("deepseek_v3"), layers=7), tensor=2, pipeline=2, expert=2, data=2
+        replace(load_model("deepseek_v3"), layers=7),
+        CAPTURED,
+        tensor=2,
+        pipeline=2,
+        expert=2,
+        data=2,
     ),
     "windows": job("gpt_oss_120b", data=8, expert=8),
     "nvfp4": job("nemotron4_340b", precision=Precision.NVFP4, pipeline=2),
@@ -179,7 +185,6 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
         {"model": "llama3_8b", "pipeline": 2, "schedule": Schedule.ZERO_BUBBLE},
         {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "sharding_degree": 2},
         {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "no_sync": True},
-        {"model": "llama3_8b", "software": CAPTURED, "recompute": Recompute.FULL},
     ],
 )
 def test_what_megatron_does_not_combine_is_refused(wrong):
