@@ -130,7 +130,7 @@ TRANSFORMER_OPTIONS: dict[str, Any] = {
         str,
         _transformer(
             "Parts of a layer that selective recomputation repeats: core_attn (the default), "
-            "mla_up_proj, layernorm, mlp, moe, moe_act.",
+            "mla_up_proj, layernorm, mlp, moe, moe_act, joined by +; or torchtitan's op.",
             metavar="MODULE+…",
         ),
     ],

@@ -31,7 +31,7 @@ class RecomputeModule(StrEnum):
     ``mla_up_proj``: queries, keys and values made from latent columns. ``layernorm``: outputs of
     both norms. ``mlp``: the feed-forward block of a layer without experts. ``moe``: routing and
     experts, shared ones too, with the exchange of rows. ``moe_act``: the activation between an
-    expert's products.
+    expert's products. ``op`` is torchtitan's name: all but attention and every other product.
     """
 
     CORE_ATTENTION = "core_attn"
@@ -40,6 +40,7 @@ class RecomputeModule(StrEnum):
     FEED_FORWARD = "mlp"
     EXPERTS = "moe"
     EXPERT_ACTIVATION = "moe_act"
+    OPERATORS = "op"
 
     @staticmethod
     def text(modules: Iterable[RecomputeModule]) -> str:

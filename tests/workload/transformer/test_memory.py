@@ -17,6 +17,7 @@ from dse.workload import MemoryAccount, predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
+    TRANSFORMER_PROGRAMS,
     DataSharding,
     Parallelism,
     Recompute,
@@ -25,6 +26,8 @@ from dse.workload.transformer import (
     layer_activation_bytes,
     stage_parameters,
 )
+from dse.workload.transformer.kernels._layer import LayerWork
+from dse.workload.transformer.memory._recompute import recomputed_kernels
 
 DENSE_MODULES = [
     RecomputeModule.CORE_ATTENTION,
@@ -216,6 +219,33 @@ def test_parts_of_a_layer_are_dropped_by_hand():
     assert whole - kept(RecomputeModule.FEED_FORWARD) == 3 * tokens * inner * 2
 
 
+def test_every_other_product_is_repeated_by_hand():
+    model, runtime = load_model("llama3_8b"), TRANSFORMER_PROGRAMS["torchtitan"].software
+    asked = problem(
+        model,
+        data=8,
+        software=runtime,
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=(RecomputeModule.OPERATORS,),
+    )
+    asked.check()
+    tokens, hidden, inner, keys = model.sequence_length, 4096, 14336, 1024
+    # Keys, projection and one side of the gate.
+    products = [one for one in recomputed_kernels(asked, LayerWork(asked)) if one.flops]
+    assert [one[:3] for one in products] == [
+        (tokens, keys, hidden),
+        (tokens, hidden, hidden),
+        (tokens, inner, hidden),
+    ]
+    # The input, queries, values, attention with the statistics of its 32 heads, the other side of
+    # the gate and the output.
+    kept = 2 * tokens * (hidden + hidden + keys + hidden + inner + hidden) + 4 * tokens * 32
+    assert layer_activation_bytes(asked, Recompute.SELECTIVE) == pytest.approx(kept)
+    whole = replace(asked, parallelism=Parallelism(data=8))
+    full = replace(asked, parallelism=Parallelism(data=8, recompute=Recompute.FULL))
+    assert kernels_time(whole) < kernels_time(asked) < kernels_time(full)
+
+
 def test_experts_are_dropped_whole_or_but_for_their_inputs():
     model = load_model("mixtral_8x7b")
     rows = model.sequence_length * model.experts.active * model.experts.imbalance
@@ -244,6 +274,15 @@ def test_experts_are_dropped_whole_or_but_for_their_inputs():
         {"recompute": Recompute.SELECTIVE, "recompute_modules": (RecomputeModule.EXPERTS,)},
         {"recompute_layers": 4},
         {"recompute": Recompute.FULL, "recompute_layers": -1},
+        {
+            "recompute": Recompute.SELECTIVE,
+            "recompute_modules": (RecomputeModule.NORMS, RecomputeModule.OPERATORS),
+        },
+        {
+            "model": "mixtral_8x7b",
+            "recompute": Recompute.SELECTIVE,
+            "recompute_modules": (RecomputeModule.OPERATORS,),
+        },
     ],
 )
 def test_what_cannot_be_recomputed_is_refused(wrong):

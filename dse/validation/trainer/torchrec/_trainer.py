@@ -19,7 +19,7 @@ from dse.validation._protocol import Trainer, UnsupportedCandidateError
 from dse.validation.dlrm import Candidate, untrained_lookups
 from dse.workload import LaunchMode, find_program
 from dse.workload.dlrm import DLRM_PROGRAMS, DlrmWorkload, TrainPipeline
-from dse.workload.dlrm.deploy import untrained_parts
+from dse.workload.dlrm.deploy import missing_from_script
 
 if TYPE_CHECKING:
     from dse.launch import RankContext
@@ -86,7 +86,7 @@ class TorchRecTrainer(Trainer[Candidate]):
         model, software = candidate.model, candidate.problem.software
         where = f"candidate `{candidate.name}`"
         instead = "the reference trainer may run it (--trainer reference)"
-        parts = untrained_parts(model)
+        parts = missing_from_script(model)
         parts += [found for table in model.tables if (found := untrained_lookups(table))]
         if software.launch is not LaunchMode.EAGER:
             parts.append("captured graphs")

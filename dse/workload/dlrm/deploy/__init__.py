@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dse.workload.dlrm.deploy._torchrec import (
     load_train_script,
+    missing_from_script,
     torchrec_files,
     torchrec_job,
-    untrained_parts,
 )
 
-__all__ = ["load_train_script", "torchrec_files", "torchrec_job", "untrained_parts"]
+__all__ = ["load_train_script", "missing_from_script", "torchrec_files", "torchrec_job"]

@@ -51,7 +51,7 @@ def torchrec_files(
     Raises:
         ConfigError: `train.py` has no network for a part of the model.
     """
-    if missing := untrained_parts(job.problem.model):
+    if missing := missing_from_script(job.problem.model):
         raise ConfigError(
             f"--format torchrec to a folder: train.py has no {', '.join(missing)}; give a file "
             "(--out plan.json) for the plan alone"
@@ -93,7 +93,7 @@ def load_train_script() -> ModuleType:
     return train
 
 
-def untrained_parts(model: DlrmModel) -> list[str]:
+def missing_from_script(model: DlrmModel) -> list[str]:
     """Returns parts of a model, and kinds of lookups, that `train.py` does not have."""
     parts = {
         "sequence": model.sequence,

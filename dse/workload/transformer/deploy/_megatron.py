@@ -19,6 +19,7 @@ from dse.workload.transformer._types import (
     FlashKernel,
     LossKernels,
     Recompute,
+    RecomputeModule,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
                 f"selective recomputation in {spread.recompute_layers} layers",
                 "use recompute_layers 0, or recompute full",
             )
+        if RecomputeModule.OPERATORS in spread.recompute_modules:
+            raise FORMAT.refusal("recomputation by operator", "use other recompute_modules")
         if spread.recompute_modules:
             yield f"--recompute-modules {' '.join(spread.recompute_modules)}"
         return

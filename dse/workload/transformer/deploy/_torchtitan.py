@@ -17,6 +17,7 @@ from dse.workload.transformer._types import (
     DataSharding,
     LossKernels,
     Recompute,
+    RecomputeModule,
     Schedule,
 )
 
@@ -243,11 +244,16 @@ def _data(job: TransformerJob) -> dict[str, Value]:
 
 
 def _recompute(job: TransformerJob) -> dict[str, Value]:
-    if job.parallelism.recompute is Recompute.SELECTIVE:
+    spread, early = job.parallelism, job.software.stops_recomputing_early
+    by_operator = spread.recompute_modules == (RecomputeModule.OPERATORS,)
+    if spread.recompute is Recompute.SELECTIVE and (not by_operator or spread.recompute_layers):
         raise FORMAT.refusal(
-            "recomputation of attention alone", "use recompute none or full, or another format"
+            "recomputation of parts of a layer or in some layers",
+            f"use recompute none or full, or recompute_modules {RecomputeModule.OPERATORS}",
         )
-    if every := job.parallelism.recompute_layers:
+    if by_operator:
+        return {"mode": "selective", "selective_ac_option": "op", "early_stop": early}
+    if every := spread.recompute_layers:
         layers = job.chunk_layers(0, 0)
         if layers % every:
             raise FORMAT.refusal(
@@ -256,12 +262,9 @@ def _recompute(job: TransformerJob) -> dict[str, Value]:
         return {
             "mode": "selective",
             "selective_ac_option": str(layers // every),
-            "early_stop": job.software.stops_recomputing_early,
+            "early_stop": early,
         }
-    return {
-        "mode": job.parallelism.recompute.value,
-        "early_stop": job.software.stops_recomputing_early,
-    }
+    return {"mode": spread.recompute.value, "early_stop": early}
 
 
 def _compile(job: TransformerJob) -> dict[str, Value]:
@@ -306,6 +309,7 @@ FORMAT = DeployFormat(
             "sequence_parallel",
             "micro_batch_size",
             "recompute",
+            "recompute_modules",
             "recompute_layers",
             "data_sharding",
             "schedule",

@@ -66,6 +66,11 @@ class AttentionWork:
             (self._tokens, keys_values, latent.kv_rank),
         )
 
+    def keys(self) -> tuple[int, int, int]:
+        """Returns the sizes of a product that makes keys alone, without latent columns."""
+        columns = self._model.key_heads(self._tensor) * self._model.head_dim
+        return self._tokens, columns, self._model.hidden
+
     @property
     def products(self) -> int:
         """Products of attention's matrices in a forward pass."""

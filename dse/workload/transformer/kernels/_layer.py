@@ -82,6 +82,8 @@ class LayerWork:
                 return []
             up = [self._product(*sizes) for sizes in self.attention.inputs()[-2:]]
             return [*up, *self.attention.between(backward=False)[-1:]]
+        if module is RecomputeModule.OPERATORS:
+            return self._every_other_product()
         matrices = self._block_matrices()
         block = self._feed_forward(matrices, self.tokens) if matrices else []
         if self.experts is None:
@@ -93,6 +95,26 @@ class LayerWork:
         if module is RecomputeModule.EXPERT_ACTIVATION:
             return self.experts.activation()
         return [*self.experts.forward(), *block]
+
+    def _every_other_product(self) -> list[Kernel]:
+        """What torchtitan repeats of a layer if it selects operators.
+
+        Its policy keeps attention's output and, of the products in their order (queries, keys,
+        values, projection, gate, and the two of the block), those with odd numbers. Nothing needs
+        the output of the last one again.
+        """
+        block, projection = self._block_matrices(), self._product(*self.attention.output())
+        repeats_core = self._model.attention is not AttentionKind.FLASH
+        kernels: list[Kernel] = [
+            self._norm(),
+            self._product(*self.attention.keys()),
+            *self.attention.positions(backward=False),
+            *(self.attention.core_forward() if repeats_core else ()),
+            *(projection, self._residual(), self._norm()),
+        ]
+        if self._model.gated_ffn:
+            kernels.append(self._product(self.tokens, block[1][2], self._model.hidden))
+        return [*kernels, self._activated(block[1][2] * self.tokens)]
 
     def layer_backward(self) -> list[Kernel]:
         """The backward pass of a layer without recomputation."""
@@ -220,13 +242,15 @@ class LayerWork:
     def _feed_forward(self, products: Sequence[tuple[int, int, int]], rows: float) -> list[Kernel]:
         """Two products with the activation between them."""
         first, second = products
+        return [self._product(*first), self._activated(second[2] * rows), self._product(*second)]
+
+    def _activated(self, inner: float) -> Elementwise:
+        """The activation of so many values, and their product with what a gate gives."""
         values = 2
         if self._model.gated_ffn:
             values = 3 if self._fused else 5
-        inner = second[2] * rows
         calls = self._activation(inner, backward=False)
-        activation = Elementwise(values * self._value * inner, calls=calls)
-        return [self._product(*first), activation, self._product(*second)]
+        return Elementwise(values * self._value * inner, calls=calls)
 
     # --- before and after the layers ------------------------------------------------------------
 

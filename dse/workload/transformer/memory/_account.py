@@ -127,8 +127,31 @@ def layer_activation_bytes(problem: TransformerJob, recompute: Recompute) -> flo
         RecomputeModule.EXPERT_ACTIVATION: (
             0.0 if RecomputeModule.EXPERTS in modules else activated_rows
         ),
+        RecomputeModule.OPERATORS: max(0.0, kept - _kept_by_operator(problem)),
     }
     return kept - sum(dropped[module] for module in modules)
+
+
+def _kept_by_operator(problem: TransformerJob) -> float:
+    """Returns what is kept of a layer where every other product is repeated.
+
+    It is the layer's input, queries, values, what attention makes of them, the first side of the
+    activation and, with a gate, what the last product makes; also what tensor-parallel ranks have
+    added up, since sums are not repeated.
+    """
+    model, spread = problem.model, problem.parallelism
+    value, tokens, tensor = (
+        problem.precision.value_bytes,
+        problem.micro_batch_tokens,
+        spread.tensor,
+    )
+    rows = tokens / spread.sequence_share
+    columns = model.attention_width / tensor + model.key_heads(tensor) * model.head_dim
+    columns += model.ffn_hidden / tensor + (model.hidden if model.gated_ffn else 0)
+    kept = rows * model.hidden * (1 + (2 if tensor > 1 else 0)) + tokens * columns
+    if model.attention is AttentionKind.FLASH:
+        kept += tokens * (model.attention_width + 4.0 / value * model.heads) / tensor
+    return value * kept
 
 
 def _expert_activation_bytes(problem: TransformerJob) -> tuple[float, float]:

@@ -104,6 +104,15 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
             f"recompute_layers {parallelism.recompute_layers} with recompute none: nothing is "
             "repeated; use full or selective, or 0 layers"
         )
+    if RecomputeModule.OPERATORS in modules:
+        alone = f"recompute_modules {RecomputeModule.OPERATORS}"
+        if len(modules) > 1:
+            raise ConfigError(f"{alone} with other modules: it selects among all operators")
+        if model.experts is not None or model.latent is not None:
+            raise ConfigError(
+                f"{alone}: {model.name} has products that it does not count, of experts or latent "
+                "columns; use recompute full, or other modules"
+            )
     missing = {
         RecomputeModule.LATENT_UP: model.latent is None,
         RecomputeModule.FEED_FORWARD: all(one.experts for one in model.layer_models),

@@ -25,6 +25,7 @@ from dse.workload.transformer.step._layer_costs import (
     LayerCosts,
     LayerKernels,
     accumulation,
+    collective_calls_s,
     layer_kernels,
     shard_calls,
     shards_gradients,
@@ -150,14 +151,9 @@ class StepCosts:
         if self._problem.own_engines:
             # Steps of devices have dozens of layers, whose collectives count alone.
             return cost
-        sums, each_s = self._transfers.end_sums(role), self._collective_s
+        sums = self._transfers.end_sums(role)
+        each_s = collective_calls_s(self._software, self._dispatch_s)
         return total_cost(cost, *(total_cost(one, Cost(dispatch_s=each_s)) for one in sums))
-
-    @property
-    def _collective_s(self) -> float:
-        """Time of the host for a collective of tensor parallelism."""
-        software = self._software
-        return self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
 
     def _measure(self) -> None:
         """Takes the time of all lists of kernels at once."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dse.workload.transformer._job import TransformerJob
+    from dse.workload.transformer._types import TransformerRuntime
     from dse.workload.transformer.kernels._durations import KernelTime
     from dse.workload.transformer.kernels._operators import Kernel
 
@@ -131,6 +132,16 @@ def shards_gradients(problem: TransformerJob) -> bool:
     """Returns whether replicas keep a part of the gradients each."""
     parallelism = problem.parallelism
     return parallelism.replicas > 1 and parallelism.data_sharding.shards_gradients
+
+
+def collective_calls_s(software: TransformerRuntime, dispatch_s: float) -> float:
+    """Returns the host's time for a collective of tensor parallelism.
+
+    Args:
+        software: How the training program is written.
+        dispatch_s: Time of the host for one kernel.
+    """
+    return dispatch_s * software.calls_per_collective / software.framework_calls_per_op
 
 
 def shard_calls(problem: TransformerJob, dispatch_s: float) -> Cost:
@@ -303,7 +314,7 @@ class LayerCosts:
         if spread.sequence_parallel:
             count = 6 if backward else 4
         domain_size = self._problem.cluster.domain_size
-        each_s = self._dispatch_s * software.calls_per_collective / software.framework_calls_per_op
+        each_s = collective_calls_s(software, self._dispatch_s)
         if spread.pipeline > 1 and spread.world_size > domain_size:
             each_s += spread.tensor * software.delay_beside_stages_s
         nodes = math.ceil(spread.tensor / domain_size)

@@ -53,7 +53,7 @@ def test_what_a_form_has_no_words_for_is_refused_by_name():
 def test_what_a_form_has_no_words_for_is_named_as_options_name_it():
     chosen = {"recompute": "selective", "recompute_modules": "layernorm+mlp"}
     with pytest.raises(ConfigError, match=r"setting for recompute_modules layernorm\+mlp;"):
-        text("torchtitan", replace(CHOSEN, parameters=(*CHOSEN.parameters, *chosen.items())))
+        text("fsdp", replace(CHOSEN, parameters=(*CHOSEN.parameters, *chosen.items())))
 
 
 @pytest.mark.parametrize("form", DEPLOY_FORMATS)

@@ -166,6 +166,12 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
             "recompute": Recompute.SELECTIVE,
             "recompute_layers": 2,
         },
+        {
+            "model": "llama3_8b",
+            "data": 8,
+            "recompute": Recompute.SELECTIVE,
+            "recompute_modules": (RecomputeModule.OPERATORS,),
+        },
         {"model": "llama3_8b", "data": 8, "offload": Offload.ACTIVATIONS},
         {"model": "llama3_8b", "data": 8, "offload": Offload.OPTIMIZER},
         {

@@ -21,11 +21,13 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
+    RecomputeModule,
     Schedule,
     TransformerJob,
 )
 
 ZERO1, ZERO2, ZERO3 = DataSharding.OPTIMIZER, DataSharding.GRADIENTS, DataSharding.PARAMETERS
+SELECTIVE = {"recompute": Recompute.SELECTIVE}
 CLUSTER = load_platform("h100_sxm").cluster(8)
 
 
@@ -195,6 +197,7 @@ def test_differences_are_stated_in_the_head():
     "wrong",
     [
         {"recompute": Recompute.SELECTIVE},
+        {"recompute_modules": (RecomputeModule.OPERATORS,), "recompute_layers": 4} | SELECTIVE,
         {"precision": Precision.NVFP4},
         {"precision": Precision.FP16},
         {"precision": Precision.MXFP8, "tensor": 2, "sequence_parallel": True},
@@ -220,6 +223,12 @@ def test_differences_are_stated_in_the_head():
 def test_what_torchtitan_does_not_have_is_refused(wrong):
     with pytest.raises(ConfigError):
         titan(**wrong)
+
+
+def test_every_other_product_is_recomputed():
+    found = titan(recompute_modules=(RecomputeModule.OPERATORS,), **SELECTIVE)
+    chosen = found["activation_checkpoint"]
+    assert (chosen["mode"], chosen["selective_ac_option"]) == ("selective", "op")
 
 
 def test_every_nth_layer_is_recomputed():
