@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from functools import cached_property
 import math
@@ -13,6 +13,7 @@ import numpy as np
 
 from dse.graph import TaskKind
 from dse.simulate import (
+    RankBreakdown,
     Timeline,
     breakdown,
     breakdown_of_copies,
@@ -23,9 +24,11 @@ from dse.simulate import (
 from dse.workload._step_errors import KERNEL_SHARE, ErrorShape, error_quantiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-    from dse.simulate import FoldedRanks, RankBreakdown, SymmetricRanks
+    from dse.simulate import FoldedRanks, SymmetricRanks
 
 #: Samples of a step's time.
 _SAMPLES = 200
@@ -96,6 +99,55 @@ class SimulatedStep(NamedTuple):
     host_share: float = 0.0
 
 
+class StepFigures(NamedTuple):
+    """What a simulation says of one training step, all in seconds.
+
+    Attributes:
+        time_s: Length of the step.
+        breakdown: Where each rank's time goes.
+        work_s: What the critical path consists of.
+        host_s: The part of it that the host takes, whatever it does.
+    """
+
+    time_s: float
+    breakdown: tuple[RankBreakdown, ...]
+    work_s: Mapping[str, float]
+    host_s: float
+
+    def repeated(self, shorter: StepFigures, rounds: float) -> StepFigures:
+        """Returns the figures of a step with more rounds.
+
+        Args:
+            shorter: Those of a step with one round less.
+            rounds: How many more.
+        """
+
+        def more(longer_s: float, shorter_s: float) -> float:
+            return max(0.0, longer_s + rounds * (longer_s - shorter_s))
+
+        return StepFigures(
+            more(self.time_s, shorter.time_s),
+            tuple(
+                RankBreakdown(*map(more, astuple(longer), astuple(less)))
+                for longer, less in zip(self.breakdown, shorter.breakdown, strict=True)
+            ),
+            {
+                work: more(self.work_s.get(work, 0.0), shorter.work_s.get(work, 0.0))
+                for work in {**self.work_s, **shorter.work_s}
+            },
+            more(self.host_s, shorter.host_s),
+        )
+
+    def step(self) -> SimulatedStep:
+        """Returns them with the work that has the largest share of the critical path."""
+        length_s = sum(self.work_s.values())
+        if not length_s:
+            return SimulatedStep(self.time_s, self.breakdown)
+        most = max(self.work_s, key=self.work_s.__getitem__)
+        shares = self.work_s[most] / length_s, self.host_s / length_s
+        return SimulatedStep(self.time_s, self.breakdown, most, *shares)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorSource:
     """What the errors of one kind of model do to durations.
@@ -147,12 +199,18 @@ class Iteration:
 
     def run(self) -> SimulatedStep:
         """Simulates the step."""
+        return self.figures().step()
+
+    def figures(self) -> StepFigures:
+        """Simulates the step; returns all that :meth:`run` needs of it."""
         graph = self.ranks.graph
         if self.ranks.copies == 1:
             timeline = simulate(graph, self.duration_s[:, 0])
             path = critical_path(timeline)
-            bound_by = self._bound_by(path.tasks, path.seconds)
-            return SimulatedStep(timeline.makespan_s, breakdown(timeline), *bound_by)
+            parts = breakdown(timeline)
+            return StepFigures(
+                timeline.makespan_s, parts, *self._of_path(path.tasks, path.seconds)
+            )
         ranks, kept, of_copy, _ = self._folded
         times_s = ranks.times_s(self.duration_s[:, kept, None])
         start_s, end_s = (times[..., 0] for times in times_s)
@@ -161,16 +219,13 @@ class Iteration:
             parts = tuple(of_kept[place] for place in of_copy)
         else:
             parts = breakdown(Timeline(graph, start_s[:, 0], start_s[:, 0], end_s[:, 0]))
-        bound_by = self._bound_by(*path_over_copies(ranks, end_s))
-        return SimulatedStep(float(end_s.max(initial=0.0)), parts, *bound_by)
+        of_path = self._of_path(*path_over_copies(ranks, end_s))
+        return StepFigures(float(end_s.max(initial=0.0)), parts, *of_path)
 
-    def _bound_by(
+    def _of_path(
         self, tasks: NDArray[np.int64], seconds: NDArray[np.float64]
-    ) -> tuple[str, float, float]:
-        """Returns the work with the largest share of the critical path, its and the host's."""
-        length_s = float(seconds.sum())
-        if not length_s:
-            return "", 0.0, 0.0
+    ) -> tuple[dict[str, float], float]:
+        """Returns what the critical path consists of, and how much of it the host takes."""
         kinds = self.ranks.graph.kind[tasks]
         total_s: dict[str, float] = {}
 
@@ -189,9 +244,7 @@ class Iteration:
                 add(_WORK_OF_CLASS[source.duration_class], float(own_s.sum()))
             for kind, work in _WORK_OF_KIND.items():
                 add(work, float(rest_s[kinds == kind].sum()))
-        most = max(total_s, key=total_s.__getitem__)
-        host_s = float(seconds[kinds == TaskKind.HOST].sum())
-        return most, total_s[most] / length_s, host_s / length_s
+        return total_s, float(seconds[kinds == TaskKind.HOST].sum())
 
     def sample_times_s(self, *, seed: int = 0) -> NDArray[np.float64]:
         """Draws times of the step under errors of the models and of the program.
@@ -250,18 +303,22 @@ class Iteration:
 
     def _drawn(self, seed: int) -> tuple[float, NDArray[np.float64]]:
         """Returns the time of the step in seconds, and the errors of kernels and transfers."""
-        ranks, kept, *_ = self._folded
+        kept = self._folded.kept
         duration_s = np.empty((self._rows, len(kept)))
         duration_s[self.row] = self.duration_s[:, kept]
         limit = _MOST_DURATIONS // max(1, len(self.row) * len(kept))
         count = max(_FEWEST_SAMPLES, min(_SAMPLES, limit))
         drawn_s = duration_s[:, :, None] * self._sample_factors(count, seed)[:, None]
-        times_s = ranks.last_end_s(drawn_s, self.row)
+        times_s = self._last_end_s(drawn_s)
         expected_s, times_s = float(times_s[-1]), times_s[:-1]
         median_s = float(np.median(times_s))
         if not median_s > 0:
             return expected_s, np.zeros(count)
         return expected_s, np.log(times_s / median_s)
+
+    def _last_end_s(self, drawn_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the length of the step for drawn durations of its rows."""
+        return self._folded.ranks.last_end_s(drawn_s, self.row)
 
     def _own_stream(self, seed: int, *, kernels: bool) -> np.random.Generator:
         """Returns random numbers of this step: individual errors of two plans differ."""
@@ -286,6 +343,31 @@ class Iteration:
             drawn *= KERNEL_SHARE * math.sqrt(0.5) * source.spread[rows, None]
             factor[rows, :-1] += source.share[rows, None] * np.expm1(drawn)
         return factor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RepeatedIteration(Iteration):
+    """A training step of so many equal rounds that a few of them are enough to know all.
+
+    The graph has the first rounds and the last ones. Each further round makes the step as much
+    longer as the last one of the graph does: a graph whose rounds wait for each other in the same
+    way ends up with a constant period (Baccelli et al., Synchronization and Linearity, § 3.7).
+
+    Attributes:
+        shorter: The step with one round less than the graph has, with the same rows.
+        rounds: How many rounds the step has beyond the graph.
+    """
+
+    shorter: Iteration
+    rounds: float
+
+    def figures(self) -> StepFigures:
+        """Simulates both graphs; returns the figures of all rounds."""
+        return super().figures().repeated(self.shorter.figures(), self.rounds)
+
+    def _last_end_s(self, drawn_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        longer_s = super()._last_end_s(drawn_s)
+        return longer_s + self.rounds * (longer_s - self.shorter._last_end_s(drawn_s))
 
 
 def _fingerprint(durations_s: NDArray[np.float64]) -> int:

@@ -27,19 +27,26 @@ from dse.workload.transformer.memory._account import ACTIVATIONS, stage_accounts
 from dse.workload.transformer.memory._offload import check_offload
 from dse.workload.transformer.memory._recompute import recomputed_flops, repeats
 from dse.workload.transformer.program._runtimes import IDEAL_RUNTIME
-from dse.workload.transformer.step._iteration import kernels_time_s, step_iteration
+from dse.workload.transformer.step._iteration import (
+    kernels_time_s,
+    short_iteration,
+    simulated_micro_batches,
+    step_iteration,
+)
 from dse.workload.transformer.step._schedule import (
     layers_by_chunk,
     layers_by_work,
     warm_up_passes,
 )
-from dse.workload.transformer.step._tasks import MOST_MICRO_BATCHES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dse.machine import Cluster
     from dse.model import TransformerModel
     from dse.workload._explain import AttributedGraph
-    from dse.workload._iteration import Iteration
+    from dse.workload._iteration import Iteration, SimulatedStep
     from dse.workload._prediction import MemoryAccount
     from dse.workload.transformer._types import (
         Parallelism,
@@ -294,6 +301,14 @@ class TransformerJob(Job):
         """Returns the step of one rank of each pipeline stage."""
         return step_iteration(self)
 
+    def simulated(self) -> SimulatedStep:
+        """Returns the time of the step; rounds of a pipeline that repeat others are left out."""
+        return short_iteration(self).run()
+
+    def sample_times_s(self) -> NDArray[np.float64]:
+        """Draws times of the step; see :meth:`Iteration.sample_times_s`."""
+        return short_iteration(self).sample_times_s()
+
     def memory(self) -> tuple[MemoryAccount, ...]:
         """Returns the account of each pipeline stage, at its peak in the schedule."""
         return _accounts(self)
@@ -327,13 +342,13 @@ class TransformerJob(Job):
         found = precision_notes(self.cluster.device, self.precision)
         if self.captured is Capture.LAYERS:
             found = (*found, "passes of layers are captured as CUDA graphs, of unknown memory")
-        if self.parallelism.pipeline == 1 and self.micro_batches > MOST_MICRO_BATCHES:
-            each = self.micro_batches / MOST_MICRO_BATCHES
-            return (
-                *found,
-                f"{MOST_MICRO_BATCHES} micro-batches are simulated; each stands for {each:.4g}",
-            )
-        return found
+        kept = simulated_micro_batches(self)
+        if kept == self.micro_batches:
+            return found
+        others = f"each stands for {self.micro_batches / kept:.4g}"
+        if self.parallelism.pipeline > 1:
+            others = "the others take as long as the last of them"
+        return (*found, f"{kept} micro-batches are simulated; {others}")
 
     def setup(self) -> str:
         """Returns the parallelism, and the micro-batches of one replica."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 import math
 
 from hypothesis import given
@@ -25,6 +25,7 @@ from dse.workload.transformer import (
     DataSharding,
     Parallelism,
     Recompute,
+    Schedule,
     TransformerJob,
     TransformerRuntime,
 )
@@ -355,3 +356,31 @@ def test_a_host_that_runs_ahead_hides_launches_behind_earlier_kernels():
         for synchronises in (True, False)
     )
     assert runs_ahead < waits
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        {},
+        {"interleave": 2, "sequence_parallel": True, "tensor": 2},
+        {"schedule": Schedule.GPIPE},
+        {"schedule": Schedule.ZERO_BUBBLE},
+        {"data": 2, "data_sharding": DataSharding.PARAMETERS, "reshard_after_forward": False},
+    ],
+    ids=["1f1b", "interleaved", "gpipe", "zero bubble", "sharded"],
+)
+@pytest.mark.parametrize("software", [MEGATRON, TransformerRuntime()])
+def test_rounds_of_a_pipeline_repeat_each_other(spread, software):
+    spread = {"pipeline": 4, "tensor": 1, "data": 1} | spread
+    for model in (TINY, SMALL):
+        many = step(model, batch=200 * spread["data"], software=software, **spread)
+        whole, found = many.iteration().run(), many.simulated()
+        assert found.time_s == pytest.approx(whole.time_s, rel=1e-9)
+        assert found.bound_by == whole.bound_by
+    # Of the small steps, the host binds several stages at once.
+    for one, other in zip(found.breakdown, whole.breakdown, strict=True):
+        assert astuple(one) == pytest.approx(astuple(other), abs=1e-9 * whole.time_s)
+    prediction = predict_job(many)
+    assert prediction.iteration_time_s == found.time_s
+    assert prediction.iteration_time_p5_s < found.time_s < prediction.iteration_time_p95_s
+    assert any("micro-batches are simulated" in note for note in prediction.notes)

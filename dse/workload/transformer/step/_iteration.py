@@ -10,7 +10,7 @@ take the cores of a rank in turn.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 
 from dse.graph import ExecutionGraph, GraphBuilder, TaskKind
 from dse.simulate import SymmetricRanks
-from dse.workload._iteration import DurationClass, ErrorSource, Iteration
+from dse.workload._iteration import DurationClass, ErrorSource, Iteration, RepeatedIteration
 from dse.workload._step_errors import TRANSFORMER_MEDIAN, program_errors
 from dse.workload.transformer._types import Schedule
 from dse.workload.transformer.step._cost import Cost
@@ -27,7 +27,7 @@ from dse.workload.transformer.step._costs import StepCosts, make_structure
 from dse.workload.transformer.step._schedule import Pass
 from dse.workload.transformer.step._spread import model_spreads
 from dse.workload.transformer.step._structure import Kind, Role, pass_parts
-from dse.workload.transformer.step._tasks import StreamName, make_tasks
+from dse.workload.transformer.step._tasks import MOST_MICRO_BATCHES, StreamName, make_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 #: Graphs that are kept; a study has a few dozen structures.
 _KEPT = 48
+
+#: Rounds of a pipeline, of as many micro-batches as it has stages, until they repeat each other.
+_LEAST_ROUNDS = 8
 
 #: Model of each field of a :class:`Cost`.
 _CLASSES = Cost(
@@ -90,7 +93,38 @@ def step_iteration(problem: TransformerJob) -> Iteration:
     Args:
         problem: What is trained, where and how; checked by the caller.
     """
+    return _iteration(problem, make_structure(problem), StepCosts(problem))
+
+
+def short_iteration(problem: TransformerJob) -> Iteration:
+    """Returns the same step without the rounds of a pipeline that repeat each other.
+
+    Args:
+        problem: What is trained, where and how; checked by the caller.
+    """
     structure, costs = make_structure(problem), StepCosts(problem)
+    kept = simulated_micro_batches(problem)
+    if kept == structure.micro_batches or structure.pipeline == 1:
+        return _iteration(problem, structure, costs)
+    longer, shorter = (
+        _iteration(problem, replace(structure, micro_batches=count), costs)
+        for count in (kept, kept - structure.pipeline)
+    )
+    rounds = (structure.micro_batches - kept) / structure.pipeline
+    own = {field.name: getattr(longer, field.name) for field in fields(Iteration)}
+    return RepeatedIteration(**own, shorter=shorter, rounds=rounds)
+
+
+def simulated_micro_batches(problem: TransformerJob) -> int:
+    """Returns how many micro-batches of a step are simulated; the others repeat them."""
+    stages, count = problem.parallelism.pipeline, problem.micro_batches
+    if stages == 1:
+        return min(count, MOST_MICRO_BATCHES)
+    most = stages * max(_LEAST_ROUNDS, -(-MOST_MICRO_BATCHES // stages))
+    return most if count > 2 * most else count
+
+
+def _iteration(problem: TransformerJob, structure: Structure, costs: StepCosts) -> Iteration:
     tasks = make_tasks(structure)
     by_kind = [
         costs.of(kind).times(count)
