@@ -151,6 +151,16 @@ class TransformerJob(Job):
         return self.software.fp8_parameters and sharded and self.precision in FP8_PARAMETERS
 
     @property
+    def weight_remainders(self) -> bool:
+        """Whether master weights are the 16 bits that weights in BF16 lack.
+
+        The distributed optimizer of Megatron-Core keeps them so on the device.
+        """
+        spread = self.parallelism
+        sharded = spread.data_sharding is DataSharding.OPTIMIZER and not spread.offload.optimizer
+        return self.software.weight_remainders and sharded and self.precision is Precision.BF16
+
+    @property
     def gathers_fp8(self) -> bool:
         """Whether sharded weights of products are gathered in FP8.
 

@@ -344,6 +344,8 @@ class TransformerRuntime:
         fp8_parameters: Weights of products in FP8 are kept as products read them, and gathered so
             where one scale factor a tensor allows it; else they are kept in BF16 as well
             (`fp8_param_gather` of Megatron-Core).
+        weight_remainders: A sharded master weight of a weight in BF16 is the 16 bits that the
+            weight lacks; else all 32.
         optimizer_traffic_bytes: Bytes that one update of one parameter reads and writes: gradient
             clipping, unscaling, copies between precisions and the rule itself.
         flash_kernel: Which implementation of fused attention.
@@ -401,6 +403,7 @@ class TransformerRuntime:
     gradient_bytes: int = 4
     sums_bf16_in_fp32: bool = False
     fp8_parameters: bool = False
+    weight_remainders: bool = False
     optimizer_traffic_bytes: float = 40.0
     flash_kernel: FlashKernel = FlashKernel.CURRENT
     expert_dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL

@@ -17,8 +17,10 @@ from dse.workload import MemoryAccount, predict_job
 from dse.workload.transformer import (
     COMPOSER,
     MEGATRON,
+    MEGATRON_CORE,
     TRANSFORMER_PROGRAMS,
     DataSharding,
+    Offload,
     Parallelism,
     Recompute,
     RecomputeModule,
@@ -141,6 +143,35 @@ def test_sharding_divides_what_it_names(sharding, weights, gradients, optimizer)
     assert memory.bytes_for("weights") == pytest.approx(weights * count)
     assert memory.bytes_for("gradients") == pytest.approx(gradients * count)
     assert memory.bytes_for("optimizer state") == pytest.approx(optimizer * count)
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "optimizer"),
+    [
+        # The 16 bits that a weight in BF16 lacks, and two moments of four bytes.
+        (Precision.BF16, {}, 10 / 8),
+        (Precision.FP16, {}, 12 / 8),
+        (Precision.FP8, {}, 12 / 8),
+        (Precision.BF16, {"data_sharding": DataSharding.NONE}, 12),
+        (Precision.BF16, {"data_sharding": DataSharding.GRADIENTS}, 12 / 8),
+        # Other programs keep whole master weights.
+        (Precision.BF16, {"software": COMPOSER}, 12 / 8),
+    ],
+)
+def test_sharded_master_weights_of_bf16_are_remainders(precision, changes, optimizer):
+    choices = {"software": MEGATRON_CORE, "data_sharding": DataSharding.OPTIMIZER, **changes}
+    asked = replace(problem("mpt_1b", data=8, **choices), precision=precision)
+    memory, count = asked.memory()[0], load_model("mpt_1b").parameter_count
+    assert memory.bytes_for("optimizer state") == pytest.approx(optimizer * count)
+
+
+def test_the_host_keeps_whole_master_weights():
+    spread = {"data": 8, "data_sharding": DataSharding.OPTIMIZER, "offload": Offload.OPTIMIZER}
+    jobs = [problem("mpt_1b", software=runtime, **spread) for runtime in (MEGATRON_CORE, COMPOSER)]
+    ours, theirs = (replace(job, precision=Precision.BF16) for job in jobs)
+    moved = (theirs.gradient_bytes - ours.gradient_bytes) * stage_parameters(ours, 0) / 8
+    held = [job.memory()[0].host_bytes for job in (ours, theirs)]
+    assert held[1] - held[0] == pytest.approx(moved)
 
 
 def test_the_first_stage_keeps_most():

@@ -262,6 +262,9 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
             yield f"--num-distributed-optimizer-instances {instances}"
         if software.overlap_gradients:
             yield "--overlap-param-gather"
+        if job.weight_remainders:
+            # Megatron-Core then keeps remainders by default.
+            yield "--use-precision-aware-optimizer"
         if job.fp8_parameters:
             yield "--fp8-param-gather"
             if job.precision is Precision.MXFP8:

@@ -214,9 +214,8 @@ def _stage_account(
     if sharding.shards_optimizer:
         part = stage_shard(problem, stage) / max(1.0, parameters)
     value = problem.precision.value_bytes
-    mixed = value < _MASTER_BYTES
     state = problem.model.optimizer.state_values_per_parameter * _MASTER_BYTES
-    optimizer = parameters * (state + (_MASTER_BYTES if mixed else 0))
+    optimizer = parameters * (state + _master_bytes(problem))
     weights = parameters * value
     gradients = parameters * problem.gradient_bytes
     if value < problem.gradient_bytes and not problem.software.fused_accumulation:
@@ -264,6 +263,14 @@ def _stage_account(
     passing = (activations + buffers) / max(1.0, sum(size_bytes for _, size_bytes in parts))
     spread = math.hypot(_PASSING_SPREAD * passing, _TOTAL_SPREAD)
     return MemoryAccount(tuple(parts), held_bytes, spread=spread)
+
+
+def _master_bytes(problem: TransformerJob) -> int:
+    """Returns the bytes of a master weight beside the weight that is multiplied."""
+    value = problem.precision.value_bytes
+    if value == _MASTER_BYTES:
+        return 0
+    return _MASTER_BYTES - (value if problem.weight_remainders else 0)
 
 
 def _has_buckets(problem: TransformerJob) -> bool:

@@ -65,7 +65,10 @@ MEGATRON = TransformerRuntime(
 #: in two bytes during the backward pass; norms, activations and the loss are fused. An update
 #: takes the norm of the gradient (2 bytes), reads it and updates weight and two moments (26), and
 #: writes the weight in its precision (2). Recipes for FP8 and MXFP8 keep parameters in these
-#: (Megatron-Bridge's `mixed_precision.py`). What is recomputed runs to its end (`checkpoint` of
+#: (Megatron-Bridge's `mixed_precision.py`). Of weights in BF16 the optimizer keeps remainders
+#: (`use_precision_aware_optimizer` in NeMo's and Megatron-Bridge's performance scripts, with
+#: `store_param_remainders` of Megatron-Core's `OptimizerConfig`; NeMo 1 asked Apex for the same in
+#: its `setup_optimization`). What is recomputed runs to its end (`checkpoint` of
 #: Megatron-Core's `random.py` and of Transformer Engine).
 MEGATRON_CORE = TransformerRuntime(
     captures=Capture.LAYERS,
@@ -73,6 +76,7 @@ MEGATRON_CORE = TransformerRuntime(
     stops_recomputing_early=False,
     gradient_bytes=2,
     fp8_parameters=True,
+    weight_remainders=True,
     optimizer_traffic_bytes=30.0,
     flash_kernel=FlashKernel.CURRENT,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,

@@ -430,8 +430,9 @@ TABLE = [
     ),
     (
         "--use-precision-aware-optimizer",
-        "Use the precision-aware optimizer in TransformerEngine (demanded by the above)",
-        lambda job: job.parallelism.offload.optimizer,
+        "Use the precision-aware optimizer in TransformerEngine (demanded by the above; keeps "
+        "remainders of BF16 weights)",
+        lambda job: job.parallelism.offload.optimizer or job.weight_remainders,
     ),
     (
         "--recompute-modules",
