@@ -66,15 +66,14 @@ def transformer_roofline_s(job: TransformerJob) -> float:
     model, spread, cluster = job.model, job.parallelism, job.cluster
     precision, value_bytes = job.precision, job.precision.outside_products.value_bytes
     tokens, hidden = spread.micro_batch_size * model.sequence_length / spread.context, model.hidden
-    layers = model.layers / spread.pipeline
-    forward_s = layers * sum(
-        _product_s(cluster, precision, m, n, k) for m, n, k in _layer_products(job, tokens)
-    )
-    # Two layer norms, the activation and two residuals, each in and out.
-    visited = 0 if model.experts is None else model.experts.active * model.experts.ffn_hidden
-    inner = 2 * (model.ffn_hidden + visited) / spread.tensor
-    streamed = (10 * hidden + inner) * tokens * value_bytes
-    forward_s += layers * streamed / cluster.device.memory_bandwidth_bytes_per_s
+    layers = len(model.layer_kinds) / spread.pipeline
+    forward_s = sent = experts = 0.0
+    for kind, alike in enumerate(job.layer_jobs):
+        count, layer = model.layer_kinds.count(kind) / spread.pipeline, alike.model
+        forward_s += count * _layer_s(alike, tokens)
+        if layer.experts is not None:
+            sent += 2 * 2 * count * tokens * layer.experts.active * hidden * value_bytes
+            experts += count * spread.pipeline * layer.layer_expert_parameters
     repeats = 3 + (spread.recompute is Recompute.FULL)
     logits_s = _product_s(
         cluster, precision, tokens, model.vocab / (spread.tensor * spread.pipeline), hidden
@@ -82,12 +81,9 @@ def transformer_roofline_s(job: TransformerJob) -> float:
     pass_s = repeats * forward_s + 3 * logits_s
     activations = (repeats - 1) * 2 * layers * 2 * tokens * hidden * value_bytes
     pass_s += _exchange_s(cluster, spread.tensor, activations)
-    if model.experts is not None:
-        sent = 2 * 2 * layers * tokens * model.experts.active * hidden * value_bytes
-        pass_s += _exchange_s(cluster, spread.tensor * spread.expert, sent)
+    pass_s += _exchange_s(cluster, spread.tensor * spread.expert, sent)
     if spread.pipeline > 1:
         pass_s += 2 * tokens * hidden * value_bytes / _link_rate(cluster, cluster.world_size)
-    experts = model.layers * model.layer_expert_parameters
     owned = model.parameter_count - experts + experts / spread.expert
     owned /= spread.tensor * spread.pipeline
     if spread.data_sharding is DataSharding.PARAMETERS:
@@ -97,6 +93,18 @@ def transformer_roofline_s(job: TransformerJob) -> float:
     reduced = 2 * value_bytes * owned if spread.replicas > 1 else 0.0
     total_s = job.micro_batches * pass_s + _exchange_s(cluster, cluster.world_size, reduced)
     return total_s + _adam_s(cluster, owned)
+
+
+def _layer_s(job: TransformerJob, tokens: float) -> float:
+    """Forward pass of a layer of a job of which all layers are alike, on one rank."""
+    model, cluster = job.model, job.cluster
+    products = _layer_products(job, tokens)
+    products_s = sum(_product_s(cluster, job.precision, m, n, k) for m, n, k in products)
+    # Two layer norms, the activation and two residuals, each in and out.
+    visited = 0 if model.experts is None else model.experts.active * model.experts.ffn_hidden
+    inner = 2 * (model.ffn_hidden + visited) / job.parallelism.tensor
+    streamed = (10 * model.hidden + inner) * tokens * job.precision.outside_products.value_bytes
+    return products_s + streamed / cluster.device.memory_bandwidth_bytes_per_s
 
 
 def _layer_products(job: TransformerJob, tokens: float) -> Iterator[tuple[float, float, float]]:

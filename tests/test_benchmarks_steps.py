@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.folders import DATA
 from dse.errors import DseError
+from dse.model import MixtureOfExperts
 from tests.conftest import ROOT
 
 STEPS = DATA / "published/steps"
@@ -251,6 +252,21 @@ def test_rooflines_by_hand(benchmark, sourced):
     assert least_s < roofline(job) < 4 * least_s
     assert roofline(replace(job, global_batch_size=32)) > 1.5 * roofline(job)
     assert roofline(job) < sourced[0].step.predicted_s
+
+
+def test_rooflines_count_layers_by_kind(benchmark, sourced):
+    roofline = benchmark("end_to_end_roofline").transformer_roofline_s
+    job = sourced[0].step.job
+
+    def of(every):
+        experts = MixtureOfExperts(64, 2, 4096, every=every) if every else None
+        model = replace(job.model, layers=4, experts=experts)
+        spread = replace(job.parallelism, expert=8 if every else 1)
+        return roofline(replace(job, model=model, parallelism=spread))
+
+    # Of four layers none, one, two or all have experts.
+    assert of(0) < of(4) < of(2) < of(1)
+    assert of(2) - of(4) == pytest.approx((of(1) - of(4)) / 3)
 
 
 @pytest.mark.slow
