@@ -35,6 +35,7 @@ IDEAL_RUNTIME = TransformerRuntime(
     rotary=RotaryKernels.NONE,
     gradient_bytes=2,
     fp8_parameters=True,
+    weight_remainders=True,
     optimizer_traffic_bytes=28.0,
     expert_dispatch=ExpertDispatch.DEDUPLICATED,
     expert_overlap=True,
