@@ -168,9 +168,7 @@ class StepEditor(StepTasks):
             self._issued_ns[task] = self.issued_of(model)
         self._size_bytes.append(size_bytes)
         self._collective.append(_NONE)
-        if collective is not None:
-            self._collective[task] = len(self._collectives)
-            self._collectives.append(collective)
+        self.describe(task, collective=collective)
         self._touched.add(task)
         self.inserted += 1
         return task

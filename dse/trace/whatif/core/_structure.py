@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from dse.trace.whatif.core._editor import StepEditor
 
-_WORK = (TaskRole.KERNEL, TaskRole.COPY, TaskRole.FILL)
-
 
 def in_order_of_issue(editor: StepEditor, tasks: Iterable[int]) -> list[int]:
     """Returns tasks in the order in which they were issued."""
@@ -45,7 +43,7 @@ class TrainingPass:
 def training_passes(editor: StepEditor, rank: int) -> list[TrainingPass]:
     """Cuts the work of a rank where a forward kernel follows backward work."""
     selector = Selector(
-        rank=(rank,), role=_WORK, phase=(TrainingPhase.FORWARD, TrainingPhase.BACKWARD)
+        rank=(rank,), role=COMPUTING, phase=(TrainingPhase.FORWARD, TrainingPhase.BACKWARD)
     )
     passes = [TrainingPass(rank)]
     for task in in_order_of_issue(editor, editor.select(selector)):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dse.errors import ConfigError
+from dse.graph import union_length
 from dse.trace import TaskRole
 from dse.trace.whatif.core import Selector
 from dse.trace.whatif.retime._collectives import collective_model_s
@@ -134,7 +137,7 @@ def serialized(editor: StepEditor, reduces: list[AllReduce], why: str) -> list[A
             spans.setdefault(rank, []).append((end_s - transfer_s, end_s))
             streams.setdefault(rank, set()).add(editor.stream_of(task))
     shares = {
-        rank: _union_s(pairs) / sum(end - start for start, end in pairs)
+        rank: float(union_length(*np.array(pairs).T)) / sum(end - start for start, end in pairs)
         for rank, pairs in spans.items()
         # Inserted tasks have no measured time, and already wait for their stream.
         if len(streams[rank]) > 1 and any(end > start for start, end in pairs)
@@ -158,14 +161,6 @@ def serialized(editor: StepEditor, reduces: list[AllReduce], why: str) -> list[A
         )
         for one in reduces
     ]
-
-
-def _union_s(spans: list[tuple[float, float]]) -> float:
-    total, reach = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total
 
 
 def remove_all_reduces(editor: StepEditor, reduces: Sequence[AllReduce]) -> None:
