@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse.report._metrics import format_price, rate, rate_parts, usd
+from dse._text.digits import significant
+from dse.report._metrics import format_price, rate, rate_parts
 from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
@@ -158,7 +159,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         speed=_speed(choice),
         interval=_interval(choice),
         price="" if price is None else format_price(price, choice.rented),
-        cost="" if cost is None else f"{usd(cost)} USD per billion {choice.counts}",
+        cost="" if cost is None else f"{significant(cost)} USD per billion {choice.counts}",
         doubling=_doubling(choice),
     )
 

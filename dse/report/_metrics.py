@@ -77,12 +77,9 @@ def format_price(usd_per_hour: float | None, rented: str) -> str:
 def format_cost(prediction: Prediction) -> str:
     """Returns the cost of a billion samples or tokens; `no price` where it is not known."""
     cost = prediction.cost_usd_per_billion
-    return "no price" if cost is None else f"{usd(cost)} USD per billion {prediction.counts}"
-
-
-def usd(amount: float) -> str:
-    """Formats an amount of money with three significant digits, large ones with all digits."""
-    return significant(amount)
+    if cost is None:
+        return "no price"
+    return f"{significant(cost)} USD per billion {prediction.counts}"
 
 
 def rate(per_s: float, counts: str) -> str:

@@ -305,11 +305,16 @@ def plural(count: int, noun: str) -> str:
 
 def rank_names(ranks: Sequence[int]) -> str:
     """Formats ranks, consecutive ones as first and last: ``0–3, 7``."""
+    shown = rank_runs(ranks, "–")
+    return ", ".join(shown[:_RANK_RUNS]) + (" …" if len(shown) > _RANK_RUNS else "")
+
+
+def rank_runs(ranks: Iterable[int], to: str) -> list[str]:
+    """Formats runs of consecutive ranks, in their order, as first and last with `to` between."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
-    return ", ".join(shown[:_RANK_RUNS]) + (" …" if len(shown) > _RANK_RUNS else "")
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}{to}{run[-1]}" for run in runs]

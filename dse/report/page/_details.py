@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.report._decision import gap_text
 from dse.report._metrics import format_cost, format_price
-from dse.report.console import duration, interval, percent, probability
+from dse.report.console import duration, interval, percent, probability, rank_runs
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
 from dse.workload import program_label, workload_kind
@@ -18,7 +18,7 @@ from dse.workload import program_label, workload_kind
 if TYPE_CHECKING:
     from dse.search import StudyResult, StudyTrace, TrialRecord
     from dse.sharding import ShardingPlan
-    from dse.workload import MemoryAccount, Prediction
+    from dse.workload import Prediction
 
 #: Rates below this are not written in millions.
 _FEW_PER_S = 1e4
@@ -159,7 +159,10 @@ def prediction_detail(
             )
             for rank in prediction.breakdown
         ),
-        memory_gib=tuple(_memory_gib(memory) for memory in prediction.memory),
+        memory_gib=tuple(
+            tuple(_gib(size_bytes) for _, size_bytes in memory.parts)
+            for memory in prediction.memory
+        ),
         usable_gib=_gib(prediction.usable_memory_bytes),
         changes=tuple(
             ChangeView(effect.title, effect.tasks, _milli(effect.before_s), _milli(effect.after_s))
@@ -174,11 +177,6 @@ def captured_detail(number: int, trace: StudyTrace) -> DetailView:
     machine = f"{trace.world_size} × {trace.platform or 'unknown'}"
     summary = (("Changes", "as captured"), ("Machine", machine), *_figures(trace.baseline))
     return prediction_detail(number, summary, trace.baseline)
-
-
-def _memory_gib(memory: MemoryAccount) -> tuple[float, ...]:
-    """Returns sizes in the order of the purposes of that kind of workload."""
-    return tuple(_gib(size_bytes) for _, size_bytes in memory.parts)
 
 
 def table_sizes(study: StudyResult) -> tuple[TableSize, ...]:
@@ -270,13 +268,7 @@ def _tables(plan: ShardingPlan) -> tuple[TableView, ...]:
 @lru_cache(maxsize=4096)
 def _runs(ranks: tuple[int, ...]) -> str:
     """Formats ranks in their order, consecutive ones as first and last."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+    return ",".join(rank_runs(ranks, "-"))
 
 
 def _milli(seconds: float) -> float:

@@ -70,7 +70,7 @@ def hypervolume_view(study: StudyResult) -> HypervolumeView:
     shown = np.unique(np.append(grown, len(shares) - 1))
     formats = metric_formats(study)
     shown_reference = ", ".join(
-        f"{form.noun} {_number(value * form.scale)} {form.unit}".rstrip()
+        f"{form.noun} {significant(value * form.scale, 4)} {form.unit}".rstrip()
         for axis, value in zip(study.objectives, reference, strict=True)
         for form in (formats[axis.metric],)
     )
@@ -152,10 +152,6 @@ def _best(costs: NDArray[np.float64]) -> NDArray[np.float64]:
         kept.append(best)
         costs = costs[(costs < best).any(axis=1)]
     return np.array(kept)
-
-
-def _number(value: float) -> str:
-    return significant(value, 4)
 
 
 def _sentence(shares: NDArray[np.float64]) -> str:

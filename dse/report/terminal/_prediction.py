@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dse._text.digits import dollars
-from dse.report._metrics import format_cost, format_price, usd
+from dse._text.digits import dollars, significant
+from dse.report._metrics import format_cost, format_price
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -181,7 +181,7 @@ def print_ranking(rows: Sequence[RankingRow], console: Console) -> None:
             f"{prediction.throughput_samples_per_s:,.0f}",
             against if prediction.feasible else "too large",
             *(() if alike else (ranks[place - 1], shown[place - 1])),
-            UNKNOWN if cost is None else usd(cost),
+            UNKNOWN if cost is None else significant(cost),
         )
     table.print(console)
     if alike:

@@ -6,10 +6,10 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
-from dse._text.digits import dollars
+from dse._text.digits import dollars, significant
 from dse._text.percent import difference
 from dse.config import UnitKind, format_quantity
-from dse.report._metrics import format_cost, usd
+from dse.report._metrics import format_cost
 from dse.report.console import (
     UNKNOWN,
     Table,
@@ -223,7 +223,7 @@ def _print_rows(
             dollars(price, grouped=True),
         ]
         if samples is None:
-            row.append(UNKNOWN if cost is None else usd(cost))
+            row.append(UNKNOWN if cost is None else significant(cost))
         else:
             whole = job_cost_usd(samples, solved.throughput_per_s, price)
             row.append(format_duration(samples / solved.throughput_per_s))
