@@ -98,8 +98,10 @@ class KinetoDocument(Struct):
 
 _EVENTS = json.Decoder(list[Event])
 _EVENT = json.Decoder(Event)
-_NUMBERS = tuple(
-    (info.encode_name, info.name) for info in structs.fields(Arguments) if info.type is int
+#: Spelling and name of the arguments of each type.
+_NUMBERS, _TEXTS, _RAWS = (
+    tuple((info.encode_name, info.name) for info in structs.fields(Arguments) if info.type is kind)
+    for kind in (int, str, Raw)
 )
 
 
@@ -229,20 +231,11 @@ def _arguments(given: dict[str, Any]) -> Arguments:
         number = _number(given.get(written))
         if math.isfinite(number):
             setattr(result, ours, int(number))
-    for written, ours in (("Input Dims", "dims"), ("Input type", "types")):
+    for written, ours in _TEXTS:
+        setattr(result, ours, _text(given.get(written)))
+    for written, ours in _RAWS:
         if written in given:
             setattr(result, ours, Raw(json.encode(given[written])))
-    for written, ours in (
-        ("Process Group Ranks", "ranks"),
-        ("In split size", "input_splits"),
-        ("Out split size", "output_splits"),
-    ):
-        if written in given:
-            setattr(result, ours, Raw(json.encode(given[written])))
-    result.label = _text(given.get("name"))
-    result.collective = _text(given.get("Collective name"))
-    result.dtype = _text(given.get("dtype"))
-    result.group = _text(given.get("Process Group Name"))
     return result
 
 

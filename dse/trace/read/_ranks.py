@@ -82,15 +82,11 @@ def _check_pair(first: RankTrace, other: RankTrace) -> None:
             f"{both}: one has profiler steps {_listed(sorted(steps[0]))}, the other "
             f"{_listed(sorted(steps[1]))}"
         )
-    gap = max(_first(first), _first(other)) - min(_last(first), _last(other))
+    gap = max(first.base_time_ns, other.base_time_ns) - min(_last(first), _last(other))
     if gap > _CLOCK_SLACK_NS:
         raise ConfigError(
             f"{both}: {gap / 1e9:.1f} s lie between the end of one and the start of the other"
         )
-
-
-def _first(trace: RankTrace) -> int:
-    return trace.base_time_ns
 
 
 def _last(trace: RankTrace) -> int:
