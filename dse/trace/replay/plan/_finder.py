@@ -53,8 +53,7 @@ class Callee:
 
 def base_name(schema: str) -> str:
     """Returns `aten::add` of `aten::add.Tensor(…)`, or an empty string."""
-    found = _SIGNATURE.match(schema) if len(schema) <= _MAX_SIGNATURE else None
-    return found.group(1) if found else ""
+    return full_name(schema).partition(".")[0]
 
 
 def full_name(schema: str) -> str:

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dse.trace import Category, link, link_execution_trace
+from dse.trace import link, link_execution_trace
+from dse.trace.read import DEVICE_WORK
 from dse.trace.replay._results import OriginalTime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dse.trace import ExecutionTrace, ExecutionTraceLinks, Links, RankTrace
     from dse.trace.capture import CaptureRecord
     from dse.trace.replay.read._units import Unit
 
-#: Work of devices.
-_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 _STEP = "ProfilerStep#"
 
 
@@ -88,11 +87,7 @@ class Recording:
         device_s, longest = np.zeros(len(units)), np.zeros(len(units))
         stream = np.full(len(units), -1, dtype=np.int64)
         between_s: dict[str, float] = {}
-        work = np.flatnonzero(trace.where(*_WORK) & (self._links.operator >= 0))
-        for event in work.tolist():
-            node = self._node_of(int(self._links.operator[event]))
-            if not first <= node < after:
-                continue
+        for event, node in self._work(first, after):
             duration_s = float(trace.duration_ns[event]) * 1e-9
             unit_at = int(owner[node])
             if unit_at < 0:
@@ -109,6 +104,13 @@ class Recording:
             tuple(stream.tolist()),
             tuple(between_s.items()),
         )
+
+    def _work(self, first: int, after: int) -> Iterator[tuple[int, int]]:
+        """Yields the work of devices that nodes of the range launched, each with its node."""
+        for event in np.flatnonzero(self._trace.where(*DEVICE_WORK)).tolist():
+            node = self._node_of(int(self._links.operator[event]))
+            if first <= node < after:
+                yield event, node
 
     def _node_of(self, event: int) -> int:
         """Returns the node of the innermost linked operator around an event, or -1."""
@@ -148,7 +150,8 @@ class Recording:
             if not len(events):
                 return OriginalTime(source="the Kineto trace has none of the nodes")
             begin = int(trace.start_ns[events].min())
-            end = max(int(trace.end_ns[events].max()), self._last_work_ns(first, after))
+            launched = [event for event, _ in self._work(first, after)]
+            end = int(trace.end_ns[[*events.tolist(), *launched]].max())
             span_s = (end - begin) * 1e-9
             source = "first to last operator in the Kineto trace"
         steps = max(1, len(marks))
@@ -156,12 +159,3 @@ class Recording:
         if whole and record is not None and record.step_s_unprofiled and marks:
             unprofiled_s = record.step_s_unprofiled * steps
         return OriginalTime(steps, span_s, unprofiled_s, None, source)
-
-    def _last_work_ns(self, first: int, after: int) -> int:
-        trace = self._trace
-        work = np.flatnonzero(trace.where(*_WORK) & (self._links.operator >= 0))
-        last = 0
-        for event in work.tolist():
-            if first <= self._node_of(int(self._links.operator[event])) < after:
-                last = max(last, int(trace.end_ns[event]))
-        return last

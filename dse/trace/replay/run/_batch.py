@@ -66,7 +66,7 @@ _SHAPED = {
     "aten::reshape": 1,
     "aten::_reshape_alias": 1,
 }
-_MADE = {
+_LEADING = {
     "aten::empty": 0,
     "aten::zeros": 0,
     "aten::ones": 0,
@@ -79,8 +79,10 @@ _MADE = {
     "aten::new_full": 1,
     "aten::select_backward": 1,
     "aten::slice_backward": 1,
+    "aten::expand": 1,
+    "aten::broadcast_to": 1,
+    "aten::resize_": 1,
 }
-_EXPANDED = {"aten::expand": 1, "aten::broadcast_to": 1, "aten::resize_": 1}
 #: Operators that take a part of a dimension, and the place of the dimension.
 _CUT = {"aten::narrow": 1, "aten::slice": 1, "aten::split_with_sizes": 2}
 
@@ -196,10 +198,7 @@ class BatchScaler:
         found = list(values)
         if not self.active:
             return tuple(found)
-        place = _MADE.get(call.name)
-        if place is not None and place < len(found):
-            found[place] = self._leading(found[place])
-        place = _EXPANDED.get(call.name)
+        place = _LEADING.get(call.name)
         if place is not None and place < len(found):
             found[place] = self._leading(found[place])
         place = _SHAPED.get(call.name)

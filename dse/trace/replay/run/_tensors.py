@@ -124,7 +124,8 @@ class TensorFactory:
         elif base.dtype.is_floating_point or base.dtype.is_complex:
             self._fill_numbers(base, constraint)
         elif constraint is not None and constraint.kind is ConstraintKind.RANGE:
-            drawn = self.draw(constraint.limit, count)
+            # Popular rows lie apart, as hashing leaves them.
+            drawn = self._indices.sample(self._random, constraint.limit, count)
             base.copy_(torch.from_numpy(drawn).to(base.dtype))
         elif constraint is not None and constraint.kind is ConstraintKind.VALUES:
             exact = np.resize(np.array(constraint.values, dtype=np.int64), count)
@@ -136,10 +137,6 @@ class TensorFactory:
         else:
             # Lengths, counts and steps: ones neither divide by zero nor reach far.
             base.fill_(1)
-
-    def draw(self, rows: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Draws row numbers; shape `(count,)`. Popular rows lie apart, as hashing leaves them."""
-        return self._indices.sample(self._random, rows, count)
 
     def _fill_numbers(self, base: Any, constraint: InputConstraint | None) -> None:
         positive = constraint is not None and constraint.kind is ConstraintKind.POSITIVE
