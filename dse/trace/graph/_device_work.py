@@ -32,9 +32,8 @@ class DeviceWork:
         start: Start after the step's start, in ns.
         end: End after the step's start, in ns; cut off where rounding lets it overlap.
         base_end: End after the trace's base, in ns.
-        stream: Stream; for a collective of gloo its thread.
         queue: Device, stream and number of the queue of this stream (overlapping work of one
-            stream needs several); gloo's device is -1.
+            stream needs several); for a collective of gloo -1, its thread and the number.
         previous: Work before it in the queue; None for the first.
         launch: The outermost call, or c10d operator, that launched it in the step, or -1.
         role: `KERNEL`, `COPY`, `FILL` or `COLLECTIVE`.
@@ -44,7 +43,6 @@ class DeviceWork:
     start: int
     end: int
     base_end: int
-    stream: int
     queue: tuple[int, int, int]
     previous: DeviceWork | None
     launch: int
@@ -124,7 +122,6 @@ def _in_queues(
             start,
             ends[at],
             ends[at] + step.start_ns,
-            placed[at][1],
             placed[at],
             last.get(placed[at]),
             call,

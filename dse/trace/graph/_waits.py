@@ -136,7 +136,7 @@ class Waits:
                     ),
                     None,
                 )
-                causes = [] if other is None else self._last(other.stream, start)
+                causes = [] if other is None else self._last(other.queue[1], start)
             else:
                 causes = self._collectives_before(start, held)[:1]
             causes = [work for work in causes if _is_over(work, held)]
