@@ -87,17 +87,12 @@ class MeasurementPlan:
 
     def kernels_digest(self) -> str:
         """Returns a short text that differs for other sizes of operators."""
-        return _digest(self._kernel_form(), self.host)
+        form = [[point.op, point.sizes, point.precision, point.purpose] for point in self.kernels]
+        return _digest(form, self.host)
 
     def collectives_digest(self) -> str:
         """Returns a short text that differs for other sizes of collectives."""
-        return _digest(self._collective_form())
-
-    def _kernel_form(self) -> list[list[object]]:
-        return [[point.op, point.sizes, point.precision, point.purpose] for point in self.kernels]
-
-    def _collective_form(self) -> list[list[object]]:
-        return [[point.op, point.ranks, point.size_bytes] for point in self.collectives]
+        return _digest([[point.op, point.ranks, point.size_bytes] for point in self.collectives])
 
 
 def _digest(*form: object) -> str:

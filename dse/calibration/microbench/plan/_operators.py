@@ -7,6 +7,7 @@ derived from it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 import math
 from typing import TYPE_CHECKING
@@ -158,15 +159,6 @@ def _embedding(size: Mapping[str, float], passes: int) -> Work:
     )
 
 
-def _embedding_forward(size: Mapping[str, float]) -> Work:
-    return _embedding(size, passes=1)
-
-
-def _embedding_backward(size: Mapping[str, float]) -> Work:
-    # Gradient rows, their coalesced copy, the update of the table.
-    return _embedding(size, passes=3)
-
-
 def _fbgemm(size: Mapping[str, float]) -> Work:
     one, count = _embedding(size, passes=2), size["tables"]
     return Work(
@@ -180,8 +172,8 @@ def _elementwise(size: Mapping[str, float]) -> Work:
     return Work(traffic_bytes=size["traffic_bytes"], memory_bytes=size["traffic_bytes"])
 
 
-def _matrix(size: Mapping[str, float]) -> Work:
-    both_bytes = 8 * size["rows"] * size["columns"]
+def _matrix(size: Mapping[str, float], passes: int = 1) -> Work:
+    both_bytes = 8 * passes * size["rows"] * size["columns"]
     return Work(flops=both_bytes, traffic_bytes=both_bytes, memory_bytes=both_bytes)
 
 
@@ -218,11 +210,6 @@ def _causal_attention(size: Mapping[str, float]) -> Work:
     return Work(
         10 * rows * size["tokens"] * size["dim"], 2 * operand_bytes, 0.0, 2 * operand_bytes
     )
-
-
-def _logits(size: Mapping[str, float]) -> Work:
-    both_bytes = 16 * size["rows"] * size["columns"]
-    return Work(flops=both_bytes, traffic_bytes=both_bytes, memory_bytes=both_bytes)
 
 
 def _copy(size: Mapping[str, float]) -> Work:
@@ -267,8 +254,9 @@ OPERATORS: dict[str, OperatorSpec] = {
     "memcpy_h2d": OperatorSpec(_COPY_AXES, _copy),
     "memcpy_d2h": OperatorSpec(_COPY_AXES, _copy),
     "memcpy_d2d": OperatorSpec(_COPY_AXES, _copy),
-    "embedding_forward": OperatorSpec(_EMBEDDING_AXES, _embedding_forward, weight=6),
-    "embedding_backward": OperatorSpec(_EMBEDDING_AXES, _embedding_backward, weight=6),
+    "embedding_forward": OperatorSpec(_EMBEDDING_AXES, partial(_embedding, passes=1), weight=6),
+    # Gradient rows, their coalesced copy, the update of the table.
+    "embedding_backward": OperatorSpec(_EMBEDDING_AXES, partial(_embedding, passes=3), weight=6),
     "fbgemm_forward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
     "fbgemm_backward": OperatorSpec(_FBGEMM_AXES, _fbgemm, weight=6, package="fbgemm_gpu"),
     "concat": OperatorSpec(_MATRIX_AXES, _matrix, weight=2),
@@ -302,8 +290,8 @@ OPERATORS: dict[str, OperatorSpec] = {
     "layer_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
     "rms_norm": OperatorSpec(_NORM_AXES, _matrix),
     "rms_norm_backward": OperatorSpec(_NORM_AXES, _matrix),
-    "cross_entropy": OperatorSpec(_LOGIT_AXES, _logits),
-    "cross_entropy_backward": OperatorSpec(_LOGIT_AXES, _logits),
+    "cross_entropy": OperatorSpec(_LOGIT_AXES, partial(_matrix, passes=2)),
+    "cross_entropy_backward": OperatorSpec(_LOGIT_AXES, partial(_matrix, passes=2)),
     "causal_attention": OperatorSpec(
         _CAUSAL_AXES, _causal_attention, weight=2, precisions=(Precision.FP32, Precision.BF16)
     ),

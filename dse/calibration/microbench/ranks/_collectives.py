@@ -227,31 +227,24 @@ class LocalRanks:
     def __init__(self, group: RankGroup) -> None:
         self._group = group
 
-    def measure(
-        self,
-        point: CollectivePoint,
-        settings: MeasureSettings | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> Sample:
+    def measure(self, point: CollectivePoint, settings: MeasureSettings) -> Sample:
         """Measures one collective.
 
         Args:
             point: Operation and size; its number of ranks is that of the group.
             settings: When to stop.
-            clock: Seconds on any scale that only grows.
 
         Raises:
             RefusedCollectiveError: Memory or backend do not suffice for it.
             WorkerError: A rank has died or does not answer.
         """
-        settings = settings or MeasureSettings()
         self.ask(Prepare(point.op, point.size_bytes))
-        warm_until = clock() + settings.warm_up_s
+        warm_until = time.perf_counter() + settings.warm_up_s
         while True:
             self._times_s(1)
-            if clock() >= warm_until:
+            if time.perf_counter() >= warm_until:
                 break
-        return repeat(lambda: self._times_s(_BATCH), settings, clock)
+        return repeat(lambda: self._times_s(_BATCH), settings)
 
     def _times_s(self, count: int) -> list[float]:
         by_rank = self.ask(Repeat(count))

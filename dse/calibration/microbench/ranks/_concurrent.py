@@ -230,24 +230,18 @@ class ConcurrentRanks:
     def __init__(self, group: RankGroup) -> None:
         self._group = group
 
-    def kernel(
-        self,
-        point: KernelPoint,
-        settings: MeasureSettings,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> Sample:
+    def kernel(self, point: KernelPoint, settings: MeasureSettings) -> Sample:
         """Measures one operator on all ranks.
 
         Args:
             point: Operator and sizes.
             settings: When to stop.
-            clock: Seconds on any scale that only grows.
 
         Raises:
             RefusedKernelError: A rank cannot run it.
             WorkerError: A rank has died or does not answer.
         """
-        warm_until = clock() + settings.warm_up_s
+        warm_until = time.perf_counter() + settings.warm_up_s
         prepared = self._group.ask(PrepareKernel(point))
         for answer in prepared:
             if answer.refusal:
@@ -255,9 +249,9 @@ class ConcurrentRanks:
         calls = 1
         if not any(answer.one_call for answer in prepared):
             calls = self._calls()
-        while clock() < warm_until:
+        while time.perf_counter() < warm_until:
             self._samples_s(1, calls)
-        return repeat(lambda: self._samples_s(_BATCH, calls), settings, clock)
+        return repeat(lambda: self._samples_s(_BATCH, calls), settings)
 
     def host(self, settings: MeasureSettings) -> HostMeasurement:
         """Measures the host overheads on all ranks; means, and the widest interval."""
