@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dse.machine import Precision
+    from dse.calibration.microbench.operators._values import Operands
 
 #: Bytes of table rows that the index sets touch together, at least.
 _ROTATED_BYTES = 128 * 2**20
@@ -40,15 +40,13 @@ _MAX_DRAWS = 2**20
 LEARNING_RATE = 1e-6
 
 
-def embedding_forward(
-    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
-) -> Callable[[], Any]:
+def embedding_forward(sizes: Mapping[str, float], operands: Operands) -> Callable[[], Any]:
     """Sum-pooled lookup of one table by ``torch.nn.functional.embedding_bag``.
 
     Indices and offsets are 64-bit integers and lie on the device. `precision` has no meaning:
     ``value_bytes`` decides the type of the table.
     """
-    bags = _Bags(sizes, torch_device, rng)
+    bags = _Bags(sizes, operands)
     rotation = cycle(bags.index_sets)
 
     def call() -> Any:
@@ -57,9 +55,7 @@ def embedding_forward(
     return call
 
 
-def embedding_backward(
-    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
-) -> Callable[[], Any]:
+def embedding_backward(sizes: Mapping[str, float], operands: Operands) -> Callable[[], Any]:
     """Gradient of one table, and SGD on the rows it touches.
 
     The timed part makes the gradient of every lookup from that of its bag, coalesces them (a sort
@@ -67,9 +63,9 @@ def embedding_backward(
     optimizer for sparse gradients do, without their own time on the host.
     """
     torch = load_torch()
-    bags = _Bags(sizes, torch_device, rng)
+    bags = _Bags(sizes, operands)
     rotation = cycle(bags.index_sets)
-    gradient = torch.ones((bags.batch, bags.dim), device=torch_device)
+    gradient = torch.ones((bags.batch, bags.dim), device=operands.device)
     table = bags.table
 
     def call() -> Any:
@@ -88,24 +84,22 @@ def embedding_backward(
 class _Bags:
     """A table and the index sets that are looked up in it in turn."""
 
-    def __init__(
-        self, sizes: Mapping[str, float], torch_device: str, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, sizes: Mapping[str, float], operands: Operands) -> None:
         torch = self._torch = load_torch()
         rows, pooling = int(sizes["rows"]), int(sizes["pooling"])
         self.batch, self.dim = int(sizes["batch"]), int(sizes["dim"])
         value_bytes = int(sizes.get("value_bytes", 4))
         dtype = {4: torch.float32, 2: torch.float16}[value_bytes]
         # One value everywhere: filling is cheap, and arithmetic does not depend on it.
-        self.table = torch.full((rows, self.dim), 0.5, dtype=dtype, device=torch_device)
+        self.table = torch.full((rows, self.dim), 0.5, dtype=dtype, device=operands.device)
         lookups = self.batch * pooling
         draws = _COLD_SETS * lookups
-        if torch_device != "cpu":
+        if operands.device != "cpu":
             draws = _draws(lookups, self.dim * value_bytes)
-        pool = torch.from_numpy(_pool(rows, draws, float(sizes["alpha"]), rng)).to(torch_device)
-        self.index_sets = pool.split(lookups)
-        self._offsets = torch.arange(0, lookups, pooling, device=torch_device)
-        self._lengths = torch.full((self.batch,), pooling, device=torch_device)
+        pool = torch.from_numpy(_pool(rows, draws, float(sizes["alpha"]), operands.rng))
+        self.index_sets = pool.to(operands.device).split(lookups)
+        self._offsets = torch.arange(0, lookups, pooling, device=operands.device)
+        self._lengths = torch.full((self.batch,), pooling, device=operands.device)
         self._lookups = lookups
 
     def lookup(self, indices: Any) -> Any:

@@ -18,7 +18,7 @@ from dse.indices import Uniform, Zipf
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dse.machine import Precision
+    from dse.calibration.microbench.operators._values import Operands
 
 #: Tables of a call, where the sizes do not say.
 _TABLES = 4
@@ -27,11 +27,9 @@ _TABLES = 4
 _SETS = 4
 
 
-def fbgemm_forward(
-    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
-) -> Callable[[], Any]:
+def fbgemm_forward(sizes: Mapping[str, float], operands: Operands) -> Callable[[], Any]:
     """Sum-pooled lookup of tables by `SplitTableBatchedEmbeddingBagsCodegen`."""
-    tables, sets, offsets = _operands(sizes, rng)
+    tables, sets, offsets = _operands(sizes, operands.rng)
     rotation = cycle(sets)
 
     def call() -> Any:
@@ -41,11 +39,9 @@ def fbgemm_forward(
     return call
 
 
-def fbgemm_backward(
-    sizes: Mapping[str, float], precision: Precision, torch_device: str, rng: np.random.Generator
-) -> Callable[[], Any]:
+def fbgemm_backward(sizes: Mapping[str, float], operands: Operands) -> Callable[[], Any]:
     """Gradient of the tables and SGD on the rows they touch, fused as in training."""
-    tables, sets, offsets = _operands(sizes, rng)
+    tables, sets, offsets = _operands(sizes, operands.rng)
     outputs = cycle([tables(indices, offsets) for indices in sets])
     first = next(outputs)
     gradient = load_torch().ones_like(first)

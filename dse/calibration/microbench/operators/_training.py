@@ -9,15 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dse._torch import load_torch
-from dse.calibration.microbench.operators._values import random_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
-
     from dse.calibration.microbench.operators._dense import KernelFactory
-    from dse.machine import Precision
+    from dse.calibration.microbench.operators._values import Operands
 
 #: Makes the operator's inputs that have gradients, and what calls it on them.
 _Forward = tuple[list[Any], "Callable[[], Any]"]
@@ -60,14 +57,12 @@ def _benchmark(
     make: Callable[[Mapping[str, float], Any], _Forward],
     backward: bool,
     sizes: Mapping[str, float],
-    precision: Precision,
-    torch_device: str,
-    rng: np.random.Generator,
+    operands: Operands,
 ) -> Callable[[], Any]:
     torch = load_torch()
 
     def made(shape: tuple[int, ...]) -> Any:
-        return random_values(shape, precision, torch_device, rng).requires_grad_()
+        return operands.random(shape).requires_grad_()
 
     inputs, call = make(sizes, made)
     if not backward:
