@@ -54,11 +54,6 @@ class KernelCall:
         precision = np.asarray(self.precision.value)
         return float(platform.kernel_time(self.op, **sizes, precision=precision))
 
-    @property
-    def is_product(self) -> bool:
-        """Whether arithmetic in a chosen precision is most of its work."""
-        return self.op in ("gemm", "attention")
-
 
 Calls = tuple[KernelCall, ...]
 
