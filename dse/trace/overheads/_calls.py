@@ -45,18 +45,12 @@ def blocking_calls(trace: RankTrace, links: Links) -> NDArray[np.bool_]:
     return blocking
 
 
-def launching_calls(trace: RankTrace, links: Links) -> NDArray[np.bool_]:
-    """Returns which events are calls that launched device work; shape `(events,)`."""
+def launching_calls(
+    trace: RankTrace, links: Links, work: tuple[Category, ...] = DEVICE_WORK
+) -> NDArray[np.bool_]:
+    """Returns which events are calls that launched such work; shape `(events,)`."""
     result = np.zeros(len(trace), dtype=np.bool_)
-    launched = trace.where(*DEVICE_WORK) & (links.launch >= 0)
+    launched = trace.where(*work) & (links.launch >= 0)
     result[links.launch[launched]] = True
     result &= trace.where(*CALLS) & (trace.thread >= 0)
-    return result
-
-
-def kernel_calls(trace: RankTrace, links: Links) -> NDArray[np.bool_]:
-    """Returns which events are calls that launched kernels; shape `(events,)`."""
-    result = np.zeros(len(trace), dtype=np.bool_)
-    launched = trace.where(Category.KERNEL) & (links.launch >= 0)
-    result[links.launch[launched]] = True
     return result

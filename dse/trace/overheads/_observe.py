@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.trace import Category
 from dse.trace.graph import marked_steps
-from dse.trace.overheads._calls import blocking_calls, kernel_calls, launching_calls
+from dse.trace.overheads._calls import blocking_calls, launching_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ def observe(
     }
     partners = _partners(trace, links)
     blocking, launching = blocking_calls(trace, links), launching_calls(trace, links)
-    marks = (blocking, launching, kernel_calls(trace, links))
+    marks = (blocking, launching, launching_calls(trace, links, (Category.KERNEL,)))
     calls = np.flatnonzero((launching | blocking) & (trace.thread >= 0))
     loading = _loading(trace)
     found: list[ObservedOperator] = []
