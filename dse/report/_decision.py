@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from dse._text.digits import significant
-from dse.report._metrics import format_price, rate, rate_parts
+from dse.report._metrics import format_cost, format_price, rate, rate_parts
 from dse.report.console import duration, percent, plural, signed_percent
 from dse.workload import program_label
 
@@ -145,7 +144,7 @@ def _ruled_out(found: Certificate) -> list[str]:
 
 
 def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
-    price, cost = choice.price_usd_per_hour, choice.cost_usd_per_billion
+    price = choice.price_usd_per_hour
     setup = (
         choice.setup,
         program_label(choice.program),
@@ -159,7 +158,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         speed=_speed(choice),
         interval=_interval(choice),
         price="" if price is None else format_price(price, choice.rented),
-        cost="" if cost is None else f"{significant(cost)} USD per billion {choice.counts}",
+        cost="" if choice.cost_usd_per_billion is None else format_cost(choice),
         doubling=_doubling(choice),
     )
 

@@ -11,6 +11,7 @@ from dse.workload import COST, workload_kind
 
 if TYPE_CHECKING:
     from dse.search import StudyResult
+    from dse.search.analyse import Choice
     from dse.workload import Metric, ParameterValue, Prediction
 
 #: Rates from here on are written in millions.
@@ -74,12 +75,10 @@ def format_price(usd_per_hour: float | None, rented: str) -> str:
     return f"{dollars(usd_per_hour, grouped=True)} USD/h" + (f", {rented}" if rented else "")
 
 
-def format_cost(prediction: Prediction) -> str:
+def format_cost(of: Prediction | Choice) -> str:
     """Returns the cost of a billion samples or tokens; `no price` where it is not known."""
-    cost = prediction.cost_usd_per_billion
-    if cost is None:
-        return "no price"
-    return f"{significant(cost)} USD per billion {prediction.counts}"
+    cost = of.cost_usd_per_billion
+    return "no price" if cost is None else f"{significant(cost)} USD per billion {of.counts}"
 
 
 def rate(per_s: float, counts: str) -> str:
