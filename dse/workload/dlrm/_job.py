@@ -258,7 +258,18 @@ class DlrmJob(Job):
         )
         if free_bytes <= 0:
             return f"{reason}; use a smaller batch a rank"
-        return f"{reason}; at least {math.ceil(least_bytes / free_bytes)} are needed"
+        reason += f"; at least {math.ceil(least_bytes / free_bytes)} are needed"
+        if self._host_could_hold(least_bytes - available_bytes):
+            reason += ", or rows in host memory (compute kernels fused,fused_uvm_caching)"
+        return reason
+
+    def _host_could_hold(self, missing_bytes: float) -> bool:
+        """Returns whether host memory is not in use yet, and has room for that much of tables."""
+        cluster = self.problem.cluster
+        if cluster.device.kind != "gpu" or any(rule.allows_host for rule in self.constraints):
+            return False
+        node_bytes = cluster.host_memory_bytes
+        return node_bytes is None or missing_bytes <= node_bytes * cluster.node_count
 
     def check_parameters(self) -> None:
         """Checks the constraints on tables; the problem was checked when it was made."""

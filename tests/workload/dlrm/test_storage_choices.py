@@ -120,6 +120,30 @@ def test_host_memory_makes_room_and_narrow_rows_too():
         assert roomy.least_memory_bytes() <= max(m.total_bytes for m in planned.memory())
 
 
+@pytest.mark.parametrize(
+    ("capacity_bytes", "parameters", "helps"),
+    [
+        (None, {}, True),
+        (200e9, {}, True),
+        (40e9, {}, False),  # 205 GB less 160 GB are missing
+        (200e9, {"compute_kernels": CACHED}, False),
+    ],
+)
+def test_tables_that_do_not_fit_say_whether_host_memory_would_hold_them(
+    capacity_bytes, parameters, helps
+):
+    platform = replace(platform_of("a100_sxm_80"), host_memory_bytes=capacity_bytes)
+    chosen = {
+        "platform": "a100_sxm_80",
+        "world_size": 2,
+        "global_batch_size": 4096,
+        "program": "ideal",
+        **parameters,
+    }
+    one = DlrmWorkload(large_model()).job(platform, chosen)
+    assert ("host memory" in one.cannot_fit()) == helps
+
+
 @settings(max_examples=6)
 @given(st.sampled_from([0.05, 0.2, 1.0]), st.sampled_from(["fp32", "fp16", "int8"]))
 def test_the_bound_of_a_job_with_a_cache_holds(share, kind):
