@@ -12,7 +12,12 @@ from dse.sharding._hot_rows import (
     hot_row_counts,
     hot_share,
 )
-from dse.sharding._infeasible import explain_infeasible, format_size, total_device_bytes
+from dse.sharding._infeasible import (
+    explain_infeasible,
+    format_size,
+    total_bytes,
+    total_device_bytes,
+)
 from dse.sharding._kernels import KernelName
 from dse.sharding._plan import (
     DEFAULT_CACHE_LOAD_FACTOR,
@@ -104,5 +109,6 @@ __all__ = [
     "stored_bytes",
     "table_shards",
     "to_torchrec",
+    "total_bytes",
     "total_device_bytes",
 ]

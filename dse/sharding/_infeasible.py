@@ -1,19 +1,20 @@
 """Explanation of infeasible requests: what does not fit, by how much, and what would help.
 
-It states only what can be proved: bytes of weights and optimizer state against the memory that a
-rank has for them. Remedies are computed by the same rules.
+It states only what can be proved: bytes of weights and optimizer state against the memory that
+ranks and their hosts have for them. Remedies are computed by the same rules.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+import math
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
 from dse.sharding._plan import ComputeKernel, ShardingType
 from dse.sharding._planners import largest_shard_bytes
-from dse.sharding._shards import shard_storage
+from dse.sharding._shards import shard_storage, stored_bytes
 from dse.sharding.constraints import TableConstraints, placements_allowed
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ class _Smallest:
 
 
 def explain_infeasible(
-    request: PlanningRequest, free_bytes: float, memory_at: Callable[[int], float | None]
+    request: PlanningRequest,
+    free_bytes: float,
+    memory_at: Callable[[int], float | None],
+    host_at: Callable[[int], float] = lambda world_size: math.inf,
 ) -> str:
     """Explains which tables cannot fit in any plan, and what would help.
 
@@ -57,6 +61,8 @@ def explain_infeasible(
         free_bytes: Most memory of a rank for weights and optimizer state.
         memory_at: The same limit as `embedding_memory_bytes` on another number of ranks; None
             where the job cannot run on so many.
+        host_at: Host memory of all nodes that so many ranks occupy; infinite where it is not
+            known.
 
     Returns:
         A line for each of the largest tables that fit nowhere, or a line about all tables
@@ -82,12 +88,21 @@ def explain_infeasible(
             more = len(too_large) - _MAX_TABLES
             lines.append(f"{more} more table{'s fit' if more > 1 else ' fits'} nowhere either")
         return "\n".join(lines)
-    return _together(request, free_bytes, memory_at)
+    return _together(request, free_bytes, memory_at) or _with_hosts(
+        request, free_bytes, memory_at, host_at
+    )
 
 
 def total_device_bytes(request: PlanningRequest) -> float:
     """Returns the least device memory that all tables take on all ranks together."""
     return sum(_least_total(index, request) for index in range(len(request.tables)))
+
+
+def total_bytes(request: PlanningRequest) -> float:
+    """Returns the least memory that all tables take, wherever they are: cuts only add to it."""
+    return sum(
+        stored_bytes(table, request.optimizer, table.rows, table.dim) for table in request.tables
+    )
 
 
 def _smallest(table_index: int, request: PlanningRequest) -> _Smallest:
@@ -257,13 +272,43 @@ def _together(
                 f"{kernel.value} (--allow-uvm; {format_size(left)} of device memory for all)"
             )
             break
-    ranks_have = "1 rank has" if request.world_size == 1 else f"{request.world_size} ranks have"
     helps = f"; there would be room with {', or with '.join(remedies)}" if remedies else ""
     return (
         f"all tables together take at least {format_size(needed)} of device memory, "
-        f"{ranks_have} {format_size(available)} for tables, "
+        f"{_ranks_have(request)} {format_size(available)} for tables, "
         f"{format_size(needed - available)} are missing{helps}"
     )
+
+
+def _with_hosts(
+    request: PlanningRequest,
+    free_bytes: float,
+    memory_at: Callable[[int], float | None],
+    host_at: Callable[[int], float],
+) -> str:
+    if not request.may_use_host:
+        return ""
+    needed = total_bytes(request)
+    device_bytes, host_bytes = request.world_size * free_bytes, host_at(request.world_size)
+    missing = needed - device_bytes - host_bytes
+    if missing <= 0:
+        return ""
+
+    def enough(more: PlanningRequest) -> bool:
+        ranks = more.world_size
+        return needed <= ranks * more.embedding_memory_bytes + host_at(ranks)
+
+    larger = _fewest_ranks(request, memory_at, enough)
+    helps = f"; there would be room with {larger.world_size:,} ranks" if larger else ""
+    return (
+        f"all tables together take at least {format_size(needed)}, {_ranks_have(request)} "
+        f"{format_size(device_bytes)} of device memory for tables and {format_size(host_bytes)} "
+        f"of host memory, {format_size(missing)} are missing{helps}"
+    )
+
+
+def _ranks_have(request: PlanningRequest) -> str:
+    return "1 rank has" if request.world_size == 1 else f"{request.world_size} ranks have"
 
 
 def _relaxed(request: PlanningRequest, needed: float) -> Iterator[str]:

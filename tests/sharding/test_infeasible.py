@@ -113,6 +113,28 @@ def test_all_tables_together_too_large():
     assert total_device_bytes(request(*tables)) == 128 * MIB
 
 
+def test_hosts_that_cannot_hold_the_rest_are_named():
+    tables = [make_table(f"t{i}", rows=MIB // 4, dim=16) for i in range(16)]
+    # Sixteen tables of 16 MiB: 256 MiB. Four ranks hold 96 and their node 100.
+    asked = request(*tables, allow_uvm=True)
+
+    def with_hosts_of(node_mib):
+        return explain_infeasible(
+            asked, 24 * MIB, lambda ranks: 20 * MIB, lambda ranks: ranks // 4 * node_mib * MIB
+        )
+
+    assert with_hosts_of(100) == (
+        "all tables together take at least 256.0 MiB, 4 ranks have 96.0 MiB of device memory for "
+        "tables and 100.0 MiB of host memory, 60.0 MiB are missing; there would be room with 8 "
+        "ranks"
+    )
+    # Two nodes hold 160 and 40, three 240 and 60: with room left for buffers, as other remedies.
+    assert with_hosts_of(20).endswith("there would be room with 12 ranks")
+    assert with_hosts_of(160) == ""
+    assert explain(asked) == ""
+    assert explain(request(*tables)).startswith("all tables together take at least 256.0 MiB of")
+
+
 def test_copies_count_on_every_rank():
     asked = request(make_table("t", rows=MIB // 4, dim=16), types={ShardingType.DATA_PARALLEL})
     assert total_device_bytes(asked) == 4 * 16 * MIB

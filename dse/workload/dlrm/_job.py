@@ -239,11 +239,11 @@ class DlrmJob(Job):
         return fixed_bytes(self.problem) + least_bytes / self.problem.cluster.world_size
 
     def cannot_fit(self) -> str:
-        """Returns why the tables exceed the cluster's device memory under any plan."""
+        """Returns why the tables exceed the cluster's memory under any plan."""
         cluster = self.problem.cluster
         device, other_bytes = cluster.device, fixed_bytes(self.problem)
         if self.least_memory_bytes() <= device.usable_memory_bytes:
-            return ""
+            return self._hosts_cannot_fit()
         free_bytes = device.usable_memory_bytes - other_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)
         least_bytes = self._least_tables_bytes()
@@ -262,6 +262,23 @@ class DlrmJob(Job):
         if self._host_could_hold(least_bytes - available_bytes):
             reason += ", or rows in host memory (compute kernels fused,fused_uvm_caching)"
         return reason
+
+    def _hosts_cannot_fit(self) -> str:
+        """Returns why the tables exceed the memory of devices and hosts together."""
+        cluster, node_bytes = self.problem.cluster, self.problem.cluster.host_memory_bytes
+        if node_bytes is None or not any(rule.allows_host for rule in self.constraints):
+            return ""
+        free_bytes = cluster.device.usable_memory_bytes - fixed_bytes(self.problem)
+        available_bytes = cluster.world_size * free_bytes
+        host_bytes = cluster.node_count * node_bytes
+        least_bytes = tables_bytes(self.problem.model)
+        if least_bytes <= available_bytes + host_bytes:
+            return ""
+        return (
+            f"the tables take {least_bytes / 2**30:.1f} GiB with their optimizer state, and "
+            f"{cluster.world_size} × {cluster.device.name} have {available_bytes / 2**30:.1f} GiB "
+            f"for them and {host_bytes / 2**30:.1f} GiB of host memory; use more ranks"
+        )
 
     def _host_could_hold(self, missing_bytes: float) -> bool:
         """Returns whether host memory is not in use yet, and has room for that much of tables."""

@@ -144,6 +144,19 @@ def test_tables_that_do_not_fit_say_whether_host_memory_would_hold_them(
     assert ("host memory" in one.cannot_fit()) == helps
 
 
+def test_tables_that_exceed_devices_and_hosts_are_rejected_before_any_plan_is_searched():
+    def with_host_of(size_bytes):
+        platform = replace(platform_of("a100_sxm_80"), host_memory_bytes=size_bytes)
+        chosen = {"world_size": 2, "global_batch_size": 4096, "compute_kernels": CACHED}
+        return DlrmWorkload(large_model()).job(
+            platform, {"platform": "a100_sxm_80", "program": "ideal", **chosen}
+        )
+
+    assert "host memory" in with_host_of(40e9).cannot_fit()
+    assert with_host_of(60e9).cannot_fit() == ""
+    assert with_host_of(None).cannot_fit() == ""
+
+
 @settings(max_examples=6)
 @given(st.sampled_from([0.05, 0.2, 1.0]), st.sampled_from(["fp32", "fp16", "int8"]))
 def test_the_bound_of_a_job_with_a_cache_holds(share, kind):

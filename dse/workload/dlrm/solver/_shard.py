@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from dse.sharding import (
     check_plan,
     explain_infeasible,
     format_size,
+    total_bytes,
     total_device_bytes,
 )
 from dse.workload import predict_job
@@ -142,7 +144,13 @@ def _why_infeasible(scorer: PlanScorer, request: PlanningRequest) -> str:
         there = _free_bytes_at(scorer, world_size)
         return None if there is None else share * max(0.0, there)
 
-    return explain_infeasible(request, free_bytes, memory_at)
+    def host_at(world_size: int) -> float:
+        cluster = replace(scorer.problem.cluster, world_size=world_size)
+        if cluster.host_memory_bytes is None:
+            return math.inf
+        return cluster.host_memory_bytes * cluster.node_count
+
+    return explain_infeasible(request, free_bytes, memory_at, host_at)
 
 
 def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str:
@@ -151,12 +159,14 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints = ["more sharding types"] if request.allowed_types != _ALL_TYPES else []
     hints += ["fewer constraints"] if request.constraints else []
     hints += [] if request.allow_uvm else ["--allow-uvm"]
-    host = ""
-    if request.may_use_host and cluster.host_memory_bytes is not None:
-        host = f", and {format_size(cluster.host_memory_bytes)} of host memory a node"
+    least, host = total_device_bytes(request), ""
+    if request.may_use_host:
+        least = total_bytes(request)
+        if cluster.host_memory_bytes is not None:
+            host = f", and of {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
     return (
         f"no plan was found that fits; the best plan found: {reason}. All tables together take at "
-        f"least {format_size(total_device_bytes(request))} of the {format_size(available)} that "
+        f"least {format_size(least)} of the {format_size(available)} that "
         f"{request.world_size} ranks have for them{host}; allow {remedies}"
     )
