@@ -112,7 +112,7 @@ def fit_collectives(
     if link is not None:
         # Half a link's time is fast, not impossible: switches reduce, and data sheets round.
         expected_s = _times_of_link(link, samples)
-        check_units(samples, expected_s, fast_share=1.0, most_ratio=_FAR_OFF)
+        check_units(samples, expected_s, fast_share=None, most_ratio=_FAR_OFF)
     unused = _unused_integers(samples)
     fitted = []
     for op, ranks, nccl in sorted(set(_keys(samples)), key=_order):

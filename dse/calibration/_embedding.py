@@ -88,7 +88,7 @@ def _fit_direction(
         busy_s[index] = embedding_time_s(device, memory, cache, launches=0)
     launches = UPDATE_LAUNCHES if backward else LOOKUP_LAUNCHES
     fixed_s = launches * device.kernel_floor_s
-    check_units(samples, fixed_s + busy_s, fast_share=1.0)
+    check_units(samples, fixed_s + busy_s, fast_share=None)
     points = SmoothPoints(sizes, samples.time_s, busy_s, fixed_s, held_out)
     return fit_smooth(f"embedding_{direction}", (), points, origin)
 

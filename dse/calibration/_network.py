@@ -174,7 +174,7 @@ def fit_network(
         held_out=HeldOut(1, 0.0, 0.0, 0.0, "none"),
     )
     expected_s = _times_s(runs, None, blank, len(samples))
-    check_units(samples, expected_s, fast_share=1.0, most_ratio=_FAR_OFF)
+    check_units(samples, expected_s, fast_share=None, most_ratio=_FAR_OFF)
     fit = _Fit(runs, samples.time_s, prior, blank)
     if held_out is None:
         model = fit.model(np.ones(len(samples), dtype=np.bool_))

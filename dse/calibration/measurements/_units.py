@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from dse.calibration.measurements._samples import Samples
+
+_LOGGER = logging.getLogger("dse.calibration")
 
 #: Medians of measured over possible time that a right unit cannot have.
 _MOST_RATIO = 300.0
@@ -28,18 +31,18 @@ def check_units(
     reference_s: ArrayLike,
     *,
     most_ratio: float = _MOST_RATIO,
-    fast_share: float = 0.01,
-) -> tuple[str, ...]:
+    fast_share: float | None = 0.01,
+) -> None:
     """Compares measured times with the shortest physically possible ones.
+
+    Rows that are too fast, but few, are logged as a warning.
 
     Args:
         samples: Measurements.
         reference_s: Shortest possible time of each row in seconds; shape `(points,)`.
         most_ratio: Median of measured over possible time from which on the unit is wrong.
-        fast_share: Share of rows that may be faster than half the possible time.
-
-    Returns:
-        Notes on rows that are too fast but few.
+        fast_share: Share of rows that may be faster than half the possible time; None where
+            such rows are not impossible.
 
     Raises:
         CalibrationError: The unit is probably wrong, or too many rows are impossible.
@@ -58,8 +61,8 @@ def check_units(
             f"plausible is {_LEAST_RATIO:g} to {most_ratio:g}; {_likely(samples, median)}"
         )
     fast = np.flatnonzero(ratio < _TOO_FAST)
-    if not len(fast):
-        return ()
+    if fast_share is None or not len(fast):
+        return
     first = int(fast[0])
     place = samples.origin.place(int(samples.source_rows[first]))
     what = (
@@ -71,7 +74,7 @@ def check_units(
             f"{_file(samples)}{what}; {fast_share:.0%} may be: "
             "check the device, the precision and the sizes"
         )
-    return (what,)
+    _LOGGER.warning("%s%s", _file(samples), what)
 
 
 def _file(samples: Samples) -> str:
