@@ -6,7 +6,7 @@ import math
 import pickle
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -161,6 +161,24 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captured")
     write_job(folder)
     return folder / "run"
+
+
+@pytest.mark.parametrize("wrong", [3, None, [], object()])
+def test_what_is_neither_a_name_nor_an_object_of_that_kind_is_refused(wrong: Any) -> None:
+    for call in (
+        lambda: dse.Job(wrong, "h100_sxm", **SIZE),
+        lambda: dse.Job("dlrm_tiny", wrong or 0, **SIZE),
+        lambda: dse.run(wrong),
+    ):
+        with pytest.raises(ConfigError) as found:
+            call()
+        assert not isinstance(found.value, UnknownNameError)
+
+
+def test_a_job_is_not_a_workload() -> None:
+    job = dse.Job("dlrm_tiny", "h100_sxm", **SIZE)
+    with pytest.raises(ConfigError, match=r"call its own predict\(\)"):
+        dse.predict(job, "h100_sxm", **SIZE)  # type: ignore[arg-type]
 
 
 def test_a_captured_step_is_a_workload_with_a_machine_and_ranks_of_its_own(captured: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,13 +70,16 @@ def from_folder(name_or_path: str, folder: str) -> str:
     return str(Path(folder) / name_or_path)
 
 
-def find_document(kind: DocumentKind, name_or_path: str) -> Path:
+def find_document(kind: DocumentKind, source: object) -> Path:
     """Resolves a built-in name or a path to a file.
 
     Raises:
         UnknownNameError: No built-in document has this name; the hint suggests similar ones.
-        ConfigError: The path does not exist, or is a study.
+        ConfigError: It is neither, or the path does not exist or is a study.
     """
+    if not isinstance(source, str | PathLike):
+        raise ConfigError(f"expected the name or the path of a {kind.words}, found {source!r}")
+    name_or_path = str(source)
     names = {path.stem: path for path in list_documents(kind)}
     if not is_path(name_or_path):
         if name_or_path in names:

@@ -83,6 +83,10 @@ class Job:
     ) -> None:
         from dse.machine.platforms import override_platform
 
+        if isinstance(workload, Job):
+            raise ConfigError(
+                f"{workload} is complete; call its own predict(), shard() or explain()"
+            )
         self.workload: Workload
         self.platform: Platform | None
         self.workload, self.platform, place = open_workload(workload, platform, parameters)

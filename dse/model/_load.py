@@ -56,16 +56,17 @@ class ModelFile(
         return self.root.to_model()
 
 
-def find_model(name_or_path: str) -> Path:
+def find_model(source: object) -> Path:
     """Returns the file of a model: a built-in name or alias, or a path.
 
     Raises:
         UnknownNameError: No built-in model has that name or alias.
-        ConfigError: The path does not exist.
+        ConfigError: It is neither, or the path does not exist.
     """
     try:
-        return find_document(DocumentKind.MODEL, name_or_path)
+        return find_document(DocumentKind.MODEL, source)
     except UnknownNameError:
+        name_or_path = str(source)
         aliases = _aliases()
         if name_or_path in aliases:
             return aliases[name_or_path]
@@ -88,7 +89,7 @@ def load_model(
         return source
     if isinstance(source, Mapping):
         return parse_document(mapping_text(source), ModelFile, file=IN_MEMORY).to_model()
-    path = find_model(str(source))
+    path = find_model(source)
     return _builtin(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
 
 

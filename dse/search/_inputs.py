@@ -84,7 +84,7 @@ def read_inputs(
         file = replace(file, name=chosen.name)
     else:
         chosen = load_space(space)
-        path = find_document(DocumentKind.SEARCH_SPACE, str(space))
+        path = find_document(DocumentKind.SEARCH_SPACE, space)
         file = text_file("space", chosen.name, path)
     if isinstance(chosen.workload, ModelReference):
         return _model_inputs(chosen, chosen.workload, file, overrides)

@@ -121,7 +121,7 @@ def load_workload(
         return _built_in("transformer", source)
     if isinstance(source, Mapping):
         return workload_from_text(mapping_text(source), file=IN_MEMORY)
-    path = find_model(str(source))
+    path = find_model(source)
     _refuse_others(path)
     return _read_once(path) if path.parent == builtin_folder(DocumentKind.MODEL) else _read(path)
 

@@ -57,7 +57,7 @@ def load_platform(source: str | PathLike[str] | Mapping[str, object] | Platform)
         block = check_data(dict(source), DerivedPlatformBlock, file="platform")
         derived = block.to_derived()
         return derive_platform(derived, load_platform(derived.base), _A_MAPPING)
-    path = find_document(DocumentKind.PLATFORM, str(source))
+    path = find_document(DocumentKind.PLATFORM, source)
     return (
         _read_once(path) if path.parent == builtin_folder(DocumentKind.PLATFORM) else _read(path)
     )

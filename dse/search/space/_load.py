@@ -36,7 +36,7 @@ def load_space(
     if isinstance(name_or_path, Mapping):
         text = mapping_text(name_or_path)
         return parse_document(text, SpaceDocument, file=IN_MEMORY).to_space()
-    path = find_document(DocumentKind.SEARCH_SPACE, str(name_or_path))
+    path = find_document(DocumentKind.SEARCH_SPACE, name_or_path)
     folder = str(path.parent)
     text = read_source(path).text
     document = parse_document(text, SpaceDocument, file=str(path), context={"folder": folder})
