@@ -30,6 +30,18 @@ def test_a_model_from_a_hugging_face_configuration_can_be_predicted(tmp_path):
     assert dse("model", "from-hf", config, "--out", out).returncode == 2
 
 
+def test_the_length_of_samples_that_nobody_asked_for_is_noted(tmp_path):
+    config = tmp_path / "config.json"
+    sizes = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+    config.write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    said = [
+        dse("model", "from-hf", config, "--out", tmp_path / f"{name}.yaml", *options).stderr
+        for name, options in (("longest", ()), ("short", ("--sequence-length", 512)))
+    ]
+    assert "1,024 tokens" in said[0]
+    assert not said[1]
+
+
 def test_a_model_from_a_live_module_with_a_picture_of_its_lookups(tmp_path):
     pytest.importorskip("torch")
     maker = tmp_path / "maker.py"

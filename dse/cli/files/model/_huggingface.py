@@ -46,4 +46,10 @@ def from_hf_command(
         global_batch_size=global_batch_size,
     )
     model = parse_document(text, TransformerDocument, file=str(out)).to_model()
-    write_model(out, text, model, as_json=as_json)
+    notes = []
+    if sequence_length is None:
+        notes.append(
+            f"samples are as long as the model takes, {model.sequence_length:,} tokens; if you "
+            "train on shorter ones, pass --sequence-length"
+        )
+    write_model(out, text, model, notes, as_json=as_json)
