@@ -106,6 +106,11 @@ class LinkKind(StrEnum):
     PCIE = "pcie"
     SHARED_MEMORY = "shared_memory"
 
+    @property
+    def joins_all(self) -> bool:
+        """Whether it joins devices to all others faster than through their host."""
+        return self in (LinkKind.NVSWITCH, LinkKind.NVLINK_MESH, LinkKind.FULL_MESH)
+
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:

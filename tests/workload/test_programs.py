@@ -111,13 +111,17 @@ DLRM_JOBS = (
     ("dlrm_tiny", "h100_sxm", 1, 1024),
     ("dlrm_two_tower", "b200_sxm", 8, 65_536),
     ("dlrm_ddp", "h100_sxm", 16, 65_536),
+    # Links that are slower than the network cards, or as slow.
+    ("dlrm_ddp", "h100_nvl", 16, 131_072),
+    ("dlrm_two_tower", "l40s_pcie", 32, 262_144),
+    ("dlrm_criteo", "a100_pcie", 8, 32_768),
 )
 
 TRANSFORMER_JOBS = (
-    ("gpt_1_7b", "a100_sxm_80", {"tensor_parallel": 2}),
-    ("llama3_8b", "h100_sxm", {"tensor_parallel": 4, "pipeline_parallel": 2}),
+    ("gpt_1_7b", "a100_sxm_80", {"tensor": 2}),
+    ("llama3_8b", "h100_sxm", {"tensor": 4, "pipeline": 2}),
     ("mpt_1b", "h100_sxm", {}),
-    ("qwen3_30b_a3b", "b200_sxm", {"expert_parallel": 8}),
+    ("qwen3_30b_a3b", "b200_sxm", {"expert": 8}),
 )
 
 

@@ -120,6 +120,7 @@ def chosen_software(
         tuple((each, parameters[each]) for each in _OF_PROGRAM if each in parameters),
         on_cpu=cluster.device.kind == "cpu",
         one_node=cluster.node_count == 1,
+        slow_link=not cluster.link.kind.joins_all,
         alone=cluster.world_size == 1,
     )
 
@@ -132,6 +133,7 @@ def _chosen_software(
     *,
     on_cpu: bool,
     one_node: bool,
+    slow_link: bool,
     alone: bool,
 ) -> DlrmRuntime:
     """Does the same; studies look at thousands of jobs that share a few programs.
@@ -142,10 +144,13 @@ def _chosen_software(
         chosen: Names and values of the parameters that change a program.
         on_cpu: Whether it runs on CPUs.
         one_node: Whether all ranks are of one node.
+        slow_link: Whether ranks of a node have no fast link to all others.
         alone: Whether there is a single rank, which sends nothing.
     """
     program, parameters = DLRM_PROGRAMS[name], dict(chosen)
-    software = program.software_for(precision, on_cpu=on_cpu, one_node=one_node)
+    software = program.software_for(
+        precision, on_cpu=on_cpu, one_node=one_node, slow_link=slow_link
+    )
     changes: dict[str, Any] = {
         name: bool(parameters[name])
         for name in ("overlap_dense_all_reduce", "hot_rows")

@@ -56,6 +56,8 @@ class DlrmProgram(Program):
         looks_ahead: Whether it has pipelines besides `base` and `sparse_dist`.
         chooses_wire: Whether formats of pooled embeddings on the wire can be chosen.
         cpu_software: How it is written where the ranks are CPUs; None if that is no different.
+        one_step_over_slow_links: Whether exchanges over several nodes have one step where ranks of
+            a node have no fast link to all others: the first of two steps passes all bytes there.
     """
 
     software: DlrmRuntime = IDEAL_RUNTIME
@@ -66,9 +68,15 @@ class DlrmProgram(Program):
     looks_ahead: bool = False
     chooses_wire: bool = False
     cpu_software: DlrmRuntime | None = None
+    one_step_over_slow_links: bool = False
 
     def software_for(
-        self, precision: Precision, *, on_cpu: bool = False, one_node: bool = False
+        self,
+        precision: Precision,
+        *,
+        on_cpu: bool = False,
+        one_node: bool = False,
+        slow_link: bool = False,
     ) -> DlrmRuntime:
         """Returns the program in a precision of the dense part, on GPUs or on a CPU.
 
@@ -81,6 +89,8 @@ class DlrmProgram(Program):
             software = self.cpu_software
         if one_node and not self.copies_rows_in_a_node:
             software = replace(software, copies_rows=False, hot_rows=False)
+        if slow_link and self.one_step_over_slow_links:
+            software = replace(software, hierarchical_exchange=False)
         if precision.value_bytes == 4:
             return software
         kernels = software.embedding
@@ -203,6 +213,7 @@ _PROGRAMS = (
         narrow_gradients=True,
         looks_ahead=True,
         chooses_wire=True,
+        one_step_over_slow_links=True,
     ),
     DlrmProgram(
         name="pytorch_eager",
