@@ -116,7 +116,8 @@ def attention_estimate(
 ) -> Estimate:
     """Returns the duration of fused attention over a batch of sequences.
 
-    A calibration of the named library serves where the device has one, else its published rates.
+    A calibration of the named library serves where the device has one, else its published rates;
+    on devices newer than those, no library is faster by them than the one that was measured there.
     Without a name the device's first calibration serves, else the roofline of a stream with
     products.
 
@@ -255,6 +256,12 @@ def _published(
     dim = 0.5 * _columns(full, backward=False)
     rate = device.compute_units * reached * share / (1.0 + rates.half_width / np.maximum(dim, 1.0))
     time_s = device.kernel_floor_s + flops / rate
+    newer = unit_rate > PUBLISHED_UNIT_RATE
+    native = device.calibration("attention", precision) if newer else None
+    if native is not None and native.curve.feature_names == ATTENTION_TERMS:
+        # What was measured there was written for it.
+        best = _measured(device, full, precision, native, causal=causal, backward=backward)
+        time_s = np.maximum(time_s, best.time_s)
     efolds = math.log(unit_rate / PUBLISHED_UNIT_RATE)
     spread = math.hypot(_PUBLISHED_SPREAD, _SPREAD_PER_EFOLD * efolds)
     return Estimate(time_s, np.full(time_s.shape, spread))

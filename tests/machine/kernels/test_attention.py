@@ -108,6 +108,17 @@ def test_the_named_library_serves_and_no_other():
     assert seconds(DEVICE, implementation="") == float(plain)
 
 
+@pytest.mark.parametrize("library", ["flash_attention_2", "triton"])
+def test_on_newer_devices_no_library_is_faster_than_the_one_measured_there(library):
+    slow, peak = tuple([20.0] * len(ATTENTION_TERMS)), PeakRates(20e12, 1e15, 2e15, 2e15)
+    newer, older = measured(slow, peak=peak), measured(slow)
+    assert seconds(newer, implementation=library) == seconds(newer)
+    # Published rates are those of a device as old as this one.
+    assert seconds(older, implementation=library) < seconds(older)
+    quick = measured(peak=peak)
+    assert seconds(quick, implementation=library) > seconds(quick)
+
+
 def test_backward_takes_five_products_for_two_at_a_lower_rate():
     device = measured()
     assert seconds(device, backward=True) == pytest.approx(2.5 / 0.87 * seconds(device))
