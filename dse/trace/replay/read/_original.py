@@ -139,8 +139,8 @@ class Recording:
         marked = self._et_links.event[marks] if marks else self._et_links.event[:0]
         if len(marked) and (marked >= 0).all():
             span_s = float(trace.duration_ns[marked].sum()) * 1e-9
-            steps = "step" if len(marks) == 1 else "steps"
-            source = f"{len(marks)} {steps} of the Kineto trace"
+            words = "1 step" if len(marks) == 1 else f"{len(marks)} steps"
+            source = f"{words} of the Kineto trace"
         elif marks and trace.steps:
             # Traces of different runs of one job.
             marked_ns = sum(step.end_ns - step.start_ns for step in trace.steps)
