@@ -18,8 +18,9 @@ from dse.sharding._shards import shard_storage, stored_bytes
 from dse.sharding.constraints import TableConstraints, placements_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from dse.model import EmbeddingTable, Optimizer
     from dse.sharding.constraints import AllowedPlacement, PlanningRequest
 
 #: Most ranks considered as a remedy.
@@ -98,11 +99,9 @@ def total_device_bytes(request: PlanningRequest) -> float:
     return sum(_least_total(index, request) for index in range(len(request.tables)))
 
 
-def total_bytes(request: PlanningRequest) -> float:
-    """Returns the least memory that all tables take, wherever they are: cuts only add to it."""
-    return sum(
-        stored_bytes(table, request.optimizer, table.rows, table.dim) for table in request.tables
-    )
+def total_bytes(tables: Iterable[EmbeddingTable], optimizer: Optimizer) -> float:
+    """Returns the bytes of all tables with their optimizer state; cuts only add to them."""
+    return sum(stored_bytes(table, optimizer, table.rows, table.dim) for table in tables)
 
 
 def _smallest(table_index: int, request: PlanningRequest) -> _Smallest:
@@ -288,7 +287,7 @@ def _with_hosts(
 ) -> str:
     if not request.may_use_host:
         return ""
-    needed = total_bytes(request)
+    needed = total_bytes(request.tables, request.optimizer)
     device_bytes, host_bytes = request.world_size * free_bytes, host_at(request.world_size)
     missing = needed - device_bytes - host_bytes
     if missing <= 0:

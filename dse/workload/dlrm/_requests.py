@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dse.sharding import SAME_SHARDS, ShardingType, stored_bytes, total_device_bytes
+from dse.sharding import SAME_SHARDS, ShardingType, total_bytes, total_device_bytes
 from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm.scoring._scorer import PlanScorer
 
@@ -37,10 +37,7 @@ def fixed_bytes(problem: DlrmProblem) -> float:
 @lru_cache(maxsize=16)
 def tables_bytes(model: DlrmModel) -> float:
     """Returns the bytes of all tables with their optimizer state; cuts only add to them."""
-    return sum(
-        stored_bytes(table, model.sparse_optimizer, table.rows, table.dim)
-        for table in model.tables
-    )
+    return total_bytes(model.tables, model.sparse_optimizer)
 
 
 @lru_cache(maxsize=256)

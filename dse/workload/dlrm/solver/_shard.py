@@ -161,7 +161,7 @@ def _not_found(scorer: PlanScorer, request: PlanningRequest, reason: str) -> str
     hints += [] if request.allow_uvm else ["--allow-uvm"]
     least, host = total_device_bytes(request), ""
     if request.may_use_host:
-        least = total_bytes(request)
+        least = total_bytes(request.tables, request.optimizer)
         if cluster.host_memory_bytes is not None:
             host = f", and of {format_size(cluster.host_memory_bytes)} of host memory a node"
     remedies = ", ".join([*hints, "more ranks"])
