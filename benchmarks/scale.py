@@ -106,7 +106,9 @@ def run_case(executor: str, jobs: int, space: str, trials: int) -> Case:
     clocks: list[tuple[float, float]] = []
 
     def note(records, total) -> None:
-        clocks.append((time.perf_counter(), time.process_time()))
+        # What is rejected needs no worker, and comes before there is one.
+        if records[-1].evaluated:
+            clocks.append((time.perf_counter(), time.process_time()))
 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "study"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 from dse._process.garbage import collect_rarely
 from dse.errors import ConfigError, WorkerError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._ray_cluster import RayCluster, load_ray
-from dse.search.execute._worker import Started, evaluate_chunk
+from dse.search.execute._worker import PRELOADED, Started, evaluate_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +40,8 @@ class _RayEvaluator:
     """
 
     def __init__(self, context: EvaluationContext) -> None:
+        for name in PRELOADED:
+            import_module(name)
         self._evaluator = context.make_evaluator()
         collect_rarely()
 

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 
+#: What all workers import before they say that they have started.
+PRELOADED = [
+    "dse.search.execute._worker",
+    "dse.search.evaluate",
+    "dse.workload.dlrm.solver",
+    "scipy.optimize",
+    "xgboost",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
