@@ -95,6 +95,7 @@ CALLS = {
     "import_module": {
         "dse/__init__.py",
         "dse/report/__init__.py",
+        "dse/search/execute/_worker.py",
         "dse/trace/__init__.py",
         "dse/validation/trainer/__init__.py",
         "dse/trace/replay/_replay.py",

@@ -56,6 +56,8 @@ class WorkloadContext(EvaluationContext):
             its own machine under names that are not among them.
     """
 
+    preloaded = ("dse.workload.dlrm.solver", "scipy.optimize", "xgboost")
+
     workload: Workload
     platforms: Mapping[str, Platform]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dse.errors import DseError
 from dse.search._proposals import Effort
@@ -30,7 +30,10 @@ class EvaluationContext(ABC):
     Attributes:
         space: The search space.
         seed: Seed of the study.
+        preloaded: Modules that evaluations import late; a worker imports them before the first.
     """
+
+    preloaded: ClassVar[tuple[str, ...]] = ()
 
     space: SearchSpace
     seed: int

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from dse._process.starting import OWN_PREFIX, start, start_method, starting
 from dse.errors import ConfigError
+from dse.search.evaluate import WorkloadContext
 from dse.search.execute._pool import Died, PoolExecutor, Worker
-from dse.search.execute._worker import PRELOADED, Listening, worker_main
+from dse.search.execute._worker import Listening, worker_main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search.evaluate._evaluator import EvaluationContext
     from dse.search.execute._worker import Answer, Started
+
+#: What the server of workers imports, once for all of them.
+PRELOADED = ["dse.search.execute._worker", *WorkloadContext.preloaded]
 
 #: Time for an idle worker to end after its pipe was closed, in seconds.
 _SHUTDOWN_TIMEOUT_S = 5.0

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from dse._process.garbage import collect_rarely
 from dse.errors import ConfigError, WorkerError
 from dse.search.execute._pool import Died, PoolExecutor, Worker
 from dse.search.execute._ray_cluster import RayCluster, load_ray
-from dse.search.execute._worker import PRELOADED, Started, evaluate_chunk
+from dse.search.execute._worker import Started, evaluate_chunk, ready_evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,10 +39,7 @@ class _RayEvaluator:
     """
 
     def __init__(self, context: EvaluationContext) -> None:
-        for name in PRELOADED:
-            import_module(name)
-        self._evaluator = context.make_evaluator()
-        collect_rarely()
+        self._evaluator = ready_evaluator(context)
 
     def version(self) -> str:
         """Returns the version of dse on the actor's machine; answering means it has started."""

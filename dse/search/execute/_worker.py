@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
 import signal
 import time
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from dse.search._proposals import Proposal
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
-
-#: What all workers import before they say that they have started.
-PRELOADED = [
-    "dse.search.execute._worker",
-    "dse.search.evaluate",
-    "dse.workload.dlrm.solver",
-    "scipy.optimize",
-    "xgboost",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -54,6 +45,15 @@ class Answer:
 
     records: tuple[TrialRecord, ...]
     duration_s: float
+
+
+def ready_evaluator(context: EvaluationContext) -> Evaluator:
+    """Returns the evaluator of a process that does nothing else, with all that it imports."""
+    for name in context.preloaded:
+        import_module(name)
+    evaluator = context.make_evaluator()
+    collect_rarely()
+    return evaluator
 
 
 def evaluate_chunk(evaluator: Evaluator, chunk: Sequence[Proposal]) -> Answer:
@@ -81,11 +81,10 @@ def worker_main(pipe: Connection) -> None:
         content = pipe.recv_bytes()
         try:
             context: EvaluationContext = ForkingPickler.loads(content)
-            evaluator = context.make_evaluator()
+            evaluator = ready_evaluator(context)
         except Exception as error:  # whatever it is, the starter must know
             pipe.send(Started(f"{type(error).__name__}: {error}"))
             return
-        collect_rarely()
         pipe.send(Started())
         while True:
             pipe.send(evaluate_chunk(evaluator, pipe.recv()))
