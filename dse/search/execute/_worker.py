@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dse.search._records import TrialRecord
     from dse.search.evaluate._evaluator import EvaluationContext, Evaluator
 
+
 @dataclass(frozen=True, slots=True)
 class Listening:
     """A process runs and waits for what evaluations need."""
