@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.running import answer
 from tests.conftest import ROOT
+from tests.search.revise.studies import SPACE, study_of
 
 FORMATS = (ROOT / "docs/formats.md").read_text()
 OUTPUTS = (ROOT / "docs/outputs.md").read_text()
@@ -88,6 +89,31 @@ def test_every_field_that_a_command_prints(command, names):
     # The command line repeats itself: what was asked for needs no explanation.
     asked = {"model", "platform", "world_size", "global_batch_size"}
     assert set(printed) - said - asked == set()
+
+
+def test_every_field_of_a_recommendation():
+    few = ("--platforms", "h100_sxm", "--world-sizes", 8, "--batch-sizes", 16384)
+    printed = answer("recommend", "dlrm_tiny", "--target", "1M samples/s", *few)
+    said = words(section(OUTPUTS, "### `dse recommend`")) | words(
+        section(OUTPUTS, "### `dse predict`")
+    )
+    assert set(printed) - said == set()
+    for part in (printed["answer"], printed["answer"]["offer"]):
+        assert set(part) - said == set()
+
+
+def test_every_field_of_other_inputs_and_of_two_studies():
+    folder = study_of(SPACE).directory.root
+    said = words(section(OUTPUTS, "### `dse whatif` and `dse compare`"))
+    for printed in (
+        answer("whatif", folder, "--set", "price=-10%"),
+        answer("compare", folder, folder),
+    ):
+        assert set(printed) - said == set()
+        for name in ("candidates", "best", "common", "searched_again"):
+            found = printed.get(name) or {}
+            fields = found if isinstance(found, dict) else found[0]
+            assert set(fields) - said == set()
 
 
 def test_fields_of_a_prediction_exist():
