@@ -171,8 +171,9 @@ class Loop:
         if taken is not None and taken.planner and taken.prediction is not None:
             # A former run may have recommended another one, so this one's may be a quick one.
             time_s = taken.prediction.iteration_time_s
-            wanted = [each for each in wanted if each.number != taken.number]
-            wanted.append(Proposal(taken.number, taken.parameters, Effort.OWN_BOUND, time_s))
+            first = Proposal(taken.number, taken.parameters, Effort.OWN_BOUND, time_s)
+            # The longest comes first, so that one worker has it while others do the rest.
+            wanted = [first, *(each for each in wanted if each.number != taken.number)]
         bounds = {}
         try:
             for found in executor.run(wanted):

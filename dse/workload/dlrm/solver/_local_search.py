@@ -8,7 +8,8 @@ The starts are the best baseline planner's plan and constructed plans. From each
 
 The full model decides what is kept, so no plan is worse than the best baseline. When no neighbour
 is better, the search continues from the next start and from the incumbent with some tables recut
-at random. That is a quick search. A thorough one begins with it, does the same with more effort,
+at random. That is a quick search. A thorough one, which also follows where a quick one's plan
+nearly fits, begins with it, does the same with more effort,
 and continues from the cuts that linear programs choose; with a time limit the programs come before
 the other starts, and on many tables and nodes before everything else. Finally a few ranks of the
 incumbent are repacked by a mixed-integer program. Without a time limit the same seed gives the
@@ -24,6 +25,7 @@ import numpy as np
 
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import (
+    OVERFLOW_S,
     QUICK,
     THOROUGH,
     Candidate,
@@ -57,6 +59,9 @@ _RELAXED_MARGIN = 0.03
 
 #: Tables times ranks beyond which a search on several nodes begins with linear programs.
 _LARGE = 20_000
+
+#: Overflow of a quick search's plan for which a thorough one follows: it may find one that fits.
+_NEARLY = 1.1
 
 #: The same of problems of which constructed plans are only balanced, not improved table by table.
 _VERY_LARGE = 200_000
@@ -104,14 +109,14 @@ class LocalSearch:
         """
         options = self._options
         more = [] if known is None else [from_plan(known, options)]
-        if self._quick or _size(options.request) > _VERY_LARGE:
-            found = self._pass(QUICK, first, more)
-        else:
-            quick = self._pass(QUICK, first, [])
-            found = self._pass(THOROUGH, first, [quick, *more])
-        return to_plan(found, options)
+        very_large = _size(options.request) > _VERY_LARGE
+        found = self._pass(QUICK, first, more if self._quick or very_large else [])
+        nearly_fits = OVERFLOW_S <= found.rank_by < _NEARLY * OVERFLOW_S
+        if not very_large and (nearly_fits or not self._quick):
+            found = self._pass(THOROUGH, first, [found.plan, *more])
+        return to_plan(found.plan, options)
 
-    def _pass(self, effort: Effort, first: Candidate, known: Sequence[Assignment]) -> Assignment:
+    def _pass(self, effort: Effort, first: Candidate, known: Sequence[Assignment]) -> Candidate:
         search = _Pass(self._options, effort, self._rounds, self._deadline)
         found = search.run(first, known)
         self.plans_scored += search.plans_scored
@@ -141,7 +146,7 @@ class _Pass:
         """Plans scored under the full model."""
         return self._moves.evaluator.plans_scored
 
-    def run(self, first: Candidate, known: Sequence[Assignment]) -> Assignment:
+    def run(self, first: Candidate, known: Sequence[Assignment]) -> Candidate:
         """Returns the best plan found.
 
         Args:
@@ -162,7 +167,7 @@ class _Pass:
         starts += self._constructed(constructor, first)
         starts.sort(key=lambda start: start.rank_by)
         if very_large:
-            return min([*starts, *finished], key=lambda plan: plan.rank_by).plan
+            return min([*starts, *finished], key=lambda plan: plan.rank_by)
         best = self._descended(starts[0])
         # In a given time programs find more; without a limit they only add to the restarts.
         programs_first = effort.programs and moves.is_timed
@@ -186,7 +191,7 @@ class _Pass:
             repacked = moves.repacked(best, moves.weights(best.plan))
             if repacked.rank_by < best.rank_by:
                 best = _better(best, self._descended(repacked))
-        return best.plan
+        return best
 
     def _constructed(self, constructor: Constructor, first: Candidate) -> list[Candidate]:
         """Returns the best constructed plans, balanced."""
@@ -194,7 +199,7 @@ class _Pass:
         plans = constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
         chosen = moves.best_of(plans, self._effort.starts)
         if not chosen[0].fits:
-            chosen.append(moves.score(constructor.plan_by_bytes()))
+            chosen += moves.best_of(constructor.plans_by_bytes(), 2)
         # Around a better plan other loads are expensive.
         weights = moves.weights(chosen[0].plan)
         starts = moves.all_balanced(chosen, weights)

@@ -26,7 +26,7 @@ from dse.sharding import (
 )
 from dse.workload import PlanEffort
 from dse.workload.dlrm import DlrmProblem, DlrmRuntime, PlanScorer
-from dse.workload.dlrm.solver import find_plan, lower_bound, planning_request
+from dse.workload.dlrm.solver import find_plan, lower_bound, planning_request, solve
 from dse.workload.dlrm.solver._options import ShardingOptions
 from dse.workload.dlrm.solver.moves import (
     Evaluator,
@@ -91,6 +91,29 @@ def every_plan(request: PlanningRequest) -> list[ShardingPlan]:
 def optimum_s(scorer: PlanScorer, request: PlanningRequest) -> float:
     scores = scorer.score(every_plan(request))
     return float(np.where(scores.fits, scores.iteration_time_s, np.inf).min())
+
+
+@pytest.mark.parametrize("effort", [PlanEffort(), PlanEffort(quick=True)])
+@pytest.mark.parametrize(
+    ("world", "count", "seed"), [(4, 3, 18), (2, 4, 18), (2, 4, 19), (2, 4, 5)]
+)
+def test_a_plan_is_found_where_memory_hardly_suffices(world, count, seed, effort):
+    rng = np.random.default_rng(seed)
+    tables = tuple(
+        make_table(
+            f"t{index}",
+            rows=int(10 ** rng.uniform(5, 7)),
+            dim=int(rng.choice([32, 64, 128])),
+            pooling=int(rng.integers(1, 60)),
+        )
+        for index in range(count)
+    )
+    ample = make_scorer(tables, world)
+    least_bytes = ample.score(every_plan(request_of(ample))).peak_memory_bytes.min()
+    reserved_bytes = ample.problem.cluster.device.reserved_memory_bytes
+    device = make_device(memory_bytes=1.001 * least_bytes + reserved_bytes)
+    tight = make_scorer(tables, world, device=device)
+    assert tight.score([solve(tight, effort).plan]).fits[0]
 
 
 def keeps(plan: ShardingPlan, constraints: tuple[TableConstraints, ...]) -> bool:

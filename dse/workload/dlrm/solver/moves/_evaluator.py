@@ -47,10 +47,23 @@ class Values:
     Attributes:
         time_s: Iteration time of plans that fit; other plans come after them, by overflow.
         rank_by: `time_s` plus a little of the load spread; plans are ordered by it.
+        unlimited_s: Iteration time of all plans, whether they fit or not.
     """
 
     time_s: NDArray[np.float64]
     rank_by: NDArray[np.float64]
+    unlimited_s: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, count: int) -> Values:
+        """Returns room for the scores of so many plans."""
+        return cls(*(np.empty(count) for _ in range(3)))
+
+    def put(self, index: NDArray[np.int64], found: Values) -> None:
+        """Sets the scores of some of the plans."""
+        self.time_s[index] = found.time_s
+        self.rank_by[index] = found.rank_by
+        self.unlimited_s[index] = found.unlimited_s
 
 
 def penalized_s(
@@ -109,7 +122,7 @@ class Evaluator:
         """Scores unrelated plans."""
         count = len(plans.cuts)
         layouts = np.bitwise_or.reduce(self._options.arrays.groups[plans.cuts], axis=1)
-        values = Values(np.empty(count), np.empty(count))
+        values = Values.empty(count)
         request, features = self._options.request, self._options.shard_features.shape[1]
         # At most one shard of every table on every rank.
         each = features * request.world_size * len(request.tables)
@@ -119,32 +132,31 @@ class Evaluator:
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
                 batch = rank_features(self._options, plans.chosen(index))
-                values.time_s[index], values.rank_by[index] = self._scored(int(layout), batch)
+                values.put(index, self._scored(int(layout), batch))
         self.plans_scored += count
         return values
 
-    def _scored(
-        self, layout: int, batch: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns `time_s` and `rank_by` of plans of one layout, given their features."""
+    def _scored(self, layout: int, batch: NDArray[np.float64]) -> Values:
+        """Scores plans of one layout, given their features."""
         scored = self._scorer.score_features(layout, batch)
         time_s = penalized_s(self._scorer, scored.scores, batch)
-        return time_s, time_s + _SPREAD_WEIGHT * scored.load_s
+        rank_by = time_s + _SPREAD_WEIGHT * scored.load_s
+        return Values(time_s, rank_by, scored.scores.iteration_time_s)
 
     def values(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> Values:
         """Scores the plans that each group of changes turns a base plan into."""
         features = self.features(base)
         layouts = self._layouts(base, changes)
-        time_s, rank_by = np.empty(len(changes)), np.empty(len(changes))
+        values = Values.empty(len(changes))
         chunk = max(1, _BATCH_VALUES // features.size)
         for layout in np.unique(layouts):
             members = np.flatnonzero(layouts == layout)
             for start in range(0, len(members), chunk):
                 index = members[start : start + chunk]
                 batch = self._batch(base, features, [changes[number] for number in index])
-                time_s[index], rank_by[index] = self._scored(int(layout), batch)
+                values.put(index, self._scored(int(layout), batch))
         self.plans_scored += len(changes)
-        return Values(time_s, rank_by)
+        return values
 
     def _layouts(self, base: Assignment, changes: Sequence[Sequence[Change]]) -> NDArray[np.int64]:
         """Returns the layout of every changed plan, by counting the tables in each group."""

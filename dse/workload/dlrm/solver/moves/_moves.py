@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.workload.dlrm.solver._options import ShardingOptions
+    from dse.workload.dlrm.solver.moves._evaluator import Values
     from dse.workload.dlrm.solver.moves._plans import Assignment, Change
     from dse.workload.dlrm.solver.moves._shards import MovableShards
 
@@ -61,6 +62,7 @@ class Effort(NamedTuple):
         chains: Whether chains of two moves are tried.
         combinations: Combinations of changes that are balanced.
         groups: Ways of emptying an exchange group that are balanced.
+        overfull: Changes that are balanced although some rank has no room for them.
     """
 
     starts: int
@@ -77,6 +79,7 @@ class Effort(NamedTuple):
     chains: bool
     combinations: int
     groups: int
+    overfull: int
 
 
 THOROUGH = Effort(
@@ -94,6 +97,7 @@ THOROUGH = Effort(
     chains=True,
     combinations=2,
     groups=1,
+    overfull=2,
 )
 
 #: For thousands of problems. Around a good start the rest finds next to nothing and takes half of
@@ -113,6 +117,7 @@ QUICK = Effort(
     chains=False,
     combinations=1,
     groups=0,
+    overfull=0,
 )
 
 
@@ -320,7 +325,8 @@ class Moves:
         changes += self._neighbourhood.with_hot_rows(current.plan)
         if not changes:
             return current
-        values = self.evaluator.values(current.plan, changes).rank_by
+        scored = self.evaluator.values(current.plan, changes)
+        values = scored.rank_by
         combined = _combine(changes, values, current.rank_by)
         if not combined and (self._effort.sideways or not current.fits):
             # Nothing helps by itself; the best change may, after other shards have moved.
@@ -329,6 +335,7 @@ class Moves:
         if self._effort.groups:
             regrouped_tables = self._without_groups(current.plan, changes, values)
             candidates += self._best_of(current.plan, regrouped_tables, self._effort.groups)
+        candidates += self._overfull(current, changes, scored)
         best = current
         for changed in candidates:
             balanced = self.balanced(changed, weights, perturbations=0)
@@ -346,6 +353,20 @@ class Moves:
         return [
             Candidate(plan.changed(changes[index]), float(values[index]))
             for index in np.argsort(values, kind="stable")[:count].tolist()
+        ]
+
+    def _overfull(
+        self, current: Candidate, changes: Sequence[tuple[Change, ...]], scored: Values
+    ) -> list[Candidate]:
+        """Returns the fastest plans that would fit if other shards made room."""
+        if not self._effort.overfull or not current.fits:
+            return []
+        gains = (scored.rank_by >= OVERFLOW_S) & (scored.unlimited_s < current.rank_by)
+        found = np.flatnonzero(gains)
+        order = np.argsort(scored.unlimited_s[found], kind="stable")
+        return [
+            Candidate(current.plan.changed(changes[index]), float(scored.rank_by[index]))
+            for index in found[order][: self._effort.overfull].tolist()
         ]
 
     def _without_groups(

@@ -43,9 +43,9 @@ _ANY_SHARE = 1e9
 #: Largest shard as a share of a rank's mean cost.
 _CUT_SHARES = (_ANY_SHARE, 4.0, 2.0, 1.0, 0.5, 0.25)
 
-#: Largest shard as a share of a rank's memory, and the same in the plan for memory alone.
+#: Largest shard as a share of a rank's memory, and the same in plans for memory alone.
 _MEMORY_SHARE = 0.5
-_TIGHT_MEMORY_SHARE = 0.2
+_TIGHT_MEMORY_SHARES = (1.0, 0.7, 0.5, 0.2)
 
 #: Cuts of tables over all ranks, over nodes and over single ranks: type and number of shards.
 _ALL_CUT = (ShardingType.ROW_WISE, 1)
@@ -195,13 +195,20 @@ class Constructor:
         different = cuts[sorted(first.values())]
         return place_shards(self._options, different, weights, self._memory_bytes)
 
-    def plan_by_bytes(self) -> Assignment:
-        """Returns a plan that balances memory alone, of finely cut tables."""
+    def plans_by_bytes(self) -> PlanArrays:
+        """Returns plans that balance memory alone, of tables that are cut more and less finely.
+
+        Cuts of rows give each rank a small share of a table, but buffers for all of its results.
+        """
         weights = np.zeros(self._offered.sums.shape[1] - 1)
-        limits = self._limits(weights, (_ANY_SHARE,), _TIGHT_MEMORY_SHARE)
-        cuts = self._small_enough(limits, by_rows=True)
-        placed = place_shards(self._options, cuts, weights, self._memory_bytes, by_bytes=True)
-        return placed.plan(0)
+        limits = [self._limits(weights, (_ANY_SHARE,), share) for share in _TIGHT_MEMORY_SHARES]
+        cuts = [
+            self._small_enough(limit, by_rows=by_rows)
+            for limit in limits
+            for by_rows in (True, False)
+        ]
+        different = np.unique(np.concatenate(cuts), axis=0)
+        return place_shards(self._options, different, weights, self._memory_bytes, by_bytes=True)
 
     def placed(self, keys: Sequence[CutKey], weights: NDArray[np.float64]) -> Assignment:
         """Returns a plan of given cuts.

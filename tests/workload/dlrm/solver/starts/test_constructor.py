@@ -105,10 +105,13 @@ def test_large_tables_are_cut_in_some_plans():
 def test_a_plan_by_bytes_balances_memory(world, per_node):
     scorer = make_scorer(world, per_node)
     options, constructor, _ = make_constructor(scorer)
-    plan = to_plan(constructor.plan_by_bytes(), options)
+    found = constructor.plans_by_bytes()
+    plans = [to_plan(found.plan(number), options) for number in range(len(found.cuts))]
     tables = scorer.problem.model.tables
-    assert check_plan(plan, tables, world, per_node) == plan
-    held = scorer.memory.total_bytes(scorer.features(plan))[:, 0]
+    assert [check_plan(plan, tables, world, per_node) for plan in plans] == plans
+    held = min(
+        (scorer.memory.total_bytes(scorer.features(plan))[:, 0] for plan in plans), key=np.max
+    )
     by_size = to_plan(from_plan(PLANNERS["size_greedy"](options.request), options), options)
     greedy = scorer.memory.total_bytes(scorer.features(by_size))[:, 0]
     assert held.max() <= greedy.max()
