@@ -199,7 +199,7 @@ class _Pass:
         plans = constructor.plans(moves.weights(first.plan), fine=self._effort.fine_starts)
         chosen = moves.best_of(plans, self._effort.starts)
         if not chosen[0].fits:
-            chosen += moves.best_of(constructor.plans_by_bytes(), 2)
+            chosen += moves.best_of(constructor.plans_by_bytes(), 1)
         # Around a better plan other loads are expensive.
         weights = moves.weights(chosen[0].plan)
         starts = moves.all_balanced(chosen, weights)
