@@ -61,7 +61,7 @@ _RELAXED_MARGIN = 0.03
 _LARGE = 20_000
 
 #: Overflow of a quick search's plan for which a thorough one follows: it may find one that fits.
-_NEARLY = 1.1
+_NEARLY = 1.03
 
 #: The same of problems of which constructed plans are only balanced, not improved table by table.
 _VERY_LARGE = 200_000
