@@ -100,6 +100,10 @@ def study_run(space, options, largest_bytes, pipe):
         sys.exit(2)
 
 
+#: How long a command waits before it writes its tables: there is time for another signal.
+PAUSE_S = 0.3
+
+
 def command_run(arguments, messages, cwd, before, pipe):
     """What the process does: `dse` with arguments, as from a shell; says when it writes tables."""
     os.setsid()
@@ -111,8 +115,7 @@ def command_run(arguments, messages, cwd, before, pipe):
 
     def write_tables(self, *arguments):
         pipe.send("tables")
-        # So that there is time for another signal.
-        time.sleep(0.3)
+        time.sleep(PAUSE_S)
         original(self, *arguments)
 
     StudyDirectory.write_tables = write_tables

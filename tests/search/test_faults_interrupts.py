@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dse.search import load_study
+from tests.search import runs
 from tests.search.files import check_files, journaled
 from tests.search.runs import (
     PATIENCE_S,
@@ -42,11 +43,16 @@ def space(tmp_path):
     return path
 
 
-def started(space, folder, executor, trials=3):
+def wait_with_the_tables():
+    """Lets the command write its tables only when a signal has come, however late."""
+    runs.PAUSE_S = PATIENCE_S
+
+
+def started(space, folder, executor, trials=3, before=None):
     """A command in the middle of a study; some trials are finished."""
     out = folder / "study"
     arguments = ["run", space, "--executor", executor, "--jobs", 2, "--out", out]
-    command = Command(folder / "messages", *arguments)
+    command = Command(folder / "messages", *arguments, before=before)
     until = time.monotonic() + PATIENCE_S
     while evaluated(out) < trials and time.monotonic() < until and command.process.is_alive():
         time.sleep(0.01)
@@ -108,7 +114,7 @@ def test_ray_outlives_a_signal_that_is_sent_to_every_process(space, tmp_path):
 @needs_proc
 @CODES
 def test_a_second_one_while_the_files_are_written_ends_at_once(space, tmp_path, number, code):
-    command, out = started(space, tmp_path, "process")
+    command, out = started(space, tmp_path, "process", before=wait_with_the_tables)
     session = command.process.pid
     with nothing_left(session):
         command.interrupt(signal.SIGINT)

@@ -7,18 +7,21 @@ no difference inside one node, for example.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from dse.errors import DseError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
     from dse.search._records import Params
     from dse.search.evaluate._evaluator import Evaluator
     from dse.search.space import SearchSpace
-    from dse.workload import ParameterValue
+
+#: Outcomes that are remembered; bounds memory.
+_OUTCOMES_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +118,28 @@ class Canonical:
     def __init__(self, space: SearchSpace, evaluator: Evaluator) -> None:
         self._parameters = space.parameters
         self._evaluator = evaluator
+        # Samplers come back to the neighbourhood of what is good.
+        self._outcome = lru_cache(_OUTCOMES_KEPT)(self._outcome_of)
 
     def __call__(self, parameters: Params) -> Params:
         """Returns the configuration that stands for this one; itself if it is impossible."""
         chosen = dict(parameters)
-        wanted = self._outcome(chosen)
+        wanted = self._outcome(parameters)
         if wanted is None:
             return parameters
         for parameter in self._parameters:
-            own = chosen[parameter.name]
+            name, own = parameter.name, chosen[parameter.name]
             for choice in parameter.choices:
-                if choice == own or self._outcome({**chosen, parameter.name: choice}) == wanted:
-                    chosen[parameter.name] = choice
+                if choice == own:
+                    break
+                other = {**chosen, name: choice}
+                if self._outcome(tuple(other.items())) == wanted:
+                    chosen = other
                     break
         return tuple(chosen.items())
 
-    def _outcome(self, parameters: Mapping[str, ParameterValue]) -> Hashable | None:
+    def _outcome_of(self, parameters: Params) -> Hashable | None:
         try:
-            return self._evaluator.outcome(parameters)
+            return self._evaluator.outcome(dict(parameters))
         except Exception:  # one candidate must not end a study
             return None
