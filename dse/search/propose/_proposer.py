@@ -34,14 +34,18 @@ if TYPE_CHECKING:
     from dse.search.space import SearchSpace
     from dse.workload import Parameter, ParameterValue
 
-#: Proposals in a row that bring nothing new before an unseen configuration is drawn instead.
+#: Proposals in a row that bring nothing new before an unseen configuration is drawn instead, and
+#: the fewest: a sampler that has settled repeats itself, so each draw that it needs halves them.
 _MAX_STALE = 20
+_MIN_STALE = 3
 
 #: The same for Gaussian processes: each proposal takes them long, and they repeat it until they
 #: have learned something.
 _MAX_STALE_GP = 2
 
-#: Random draws of an unseen configuration before the space is enumerated.
+#: Draws of an unseen configuration near the last proposal, then of any, before the space is
+#: enumerated.
+_MAX_NEAR_DRAWS = 20
 _MAX_DRAWS = 200
 
 
@@ -150,7 +154,12 @@ class Proposer(Strategy):
         #: not answered when the round began.
         self._begun, self._stale = 0, 0
         self._unanswered: tuple[tuple[int, ...], ...] = ()
-        self._max_stale = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
+        #: How many in a row may bring nothing new, at first and now, whether one was drawn since
+        #: the last new one, and the last one.
+        self._patience = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
+        self._max_stale = self._patience
+        self._drawn = False
+        self._latest = (0,) * len(space.parameters)
         self._numbers = itertools.count()
 
     @property
@@ -184,10 +193,12 @@ class Proposer(Strategy):
         while len(proposals) < count and not self.exhausted and (not ahead or self._decided()):
             if self._stale >= self._max_stale:
                 self._study.enqueue_trial(self._encode(self._draw_unseen()))
-                self._stale = 0
+                self._stale, self._drawn = 0, True
+                self._max_stale = min(self._patience, max(_MIN_STALE, self._max_stale // 2))
             trial = self._study.ask(self._distributions)
             chosen = trial.params
             key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
+            self._latest = key
             self._stale += 1
             if key in self._answers:
                 self._repeat(trial, self._same.get(key, key))
@@ -208,7 +219,9 @@ class Proposer(Strategy):
                 continue
             if self._ruled_out(parameters, trial):
                 continue
-            self._stale = 0
+            if not self._drawn:
+                self._max_stale = self._patience
+            self._stale, self._drawn = 0, False
             self._pending[key] = [trial]
             proposals.append(Proposal(next(self._numbers), parameters))
         return Batch(tuple(proposals), tuple(rejections))
@@ -320,7 +333,18 @@ class Proposer(Strategy):
         return {parameter.name: index for parameter, index in named if len(parameter.choices) > 1}
 
     def _draw_unseen(self) -> tuple[int, ...]:
+        """Draws a configuration with one parameter other than in the last proposal, or else any.
+
+        What the sampler repeats is good, and so may be what is next to it.
+        """
         sizes = [len(parameter.choices) for parameter in self._space.parameters]
+        free = [place for place, size in enumerate(sizes) if size > 1]
+        for _ in range(_MAX_NEAR_DRAWS):
+            near = list(self._latest)
+            place = free[self._rng.integers(len(free))]
+            near[place] = int(near[place] + self._rng.integers(1, sizes[place])) % sizes[place]
+            if tuple(near) not in self._answers:
+                return tuple(near)
         for _ in range(_MAX_DRAWS):
             key = tuple(int(index) for index in self._rng.integers(0, sizes))
             if key not in self._answers:
