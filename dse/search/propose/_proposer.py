@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dse.search.space import SearchSpace
     from dse.workload import Parameter, ParameterValue
 
-#: Proposals in a row that bring nothing new before an unseen configuration is drawn instead, and
-#: the fewest: a sampler that has settled repeats itself, so each draw that it needs halves them.
+#: Proposals in a row that bring nothing new before an unseen configuration is drawn instead. A
+#: sampler that has settled repeats itself, so every draw halves this number, down to the minimum.
 _MAX_STALE = 20
 _MIN_STALE = 3
 
@@ -154,11 +154,12 @@ class Proposer(Strategy):
         #: not answered when the round began.
         self._begun, self._stale = 0, 0
         self._unanswered: tuple[tuple[int, ...], ...] = ()
-        #: How many in a row may bring nothing new, at first and now, whether one was drawn since
-        #: the last new one, and the last one.
-        self._patience = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
-        self._max_stale = self._patience
+        #: How many in a row may bring nothing new: at first, and now.
+        self._most_stale = _MAX_STALE_GP if sampler is SamplerName.GP else _MAX_STALE
+        self._max_stale = self._most_stale
+        #: Whether a configuration had to be drawn since the last new one.
         self._drawn = False
+        #: The last proposal, new or not.
         self._latest = (0,) * len(space.parameters)
         self._numbers = itertools.count()
 
@@ -194,7 +195,7 @@ class Proposer(Strategy):
             if self._stale >= self._max_stale:
                 self._study.enqueue_trial(self._encode(self._draw_unseen()))
                 self._stale, self._drawn = 0, True
-                self._max_stale = min(self._patience, max(_MIN_STALE, self._max_stale // 2))
+                self._max_stale = min(self._most_stale, max(_MIN_STALE, self._max_stale // 2))
             trial = self._study.ask(self._distributions)
             chosen = trial.params
             key = tuple(int(chosen.get(parameter.name, 0)) for parameter in self._space.parameters)
@@ -220,7 +221,7 @@ class Proposer(Strategy):
             if self._ruled_out(parameters, trial):
                 continue
             if not self._drawn:
-                self._max_stale = self._patience
+                self._max_stale = self._most_stale
             self._stale, self._drawn = 0, False
             self._pending[key] = [trial]
             proposals.append(Proposal(next(self._numbers), parameters))

@@ -17,7 +17,7 @@ from dse.search.space import SamplerName
 from dse.workload import Parameter
 from tests.search.propose.made_up import MadeUp
 
-#: Choices of each parameter; the best is the middle of all.
+#: Choices of each parameter, and the number of parameters.
 CHOICES = 6
 PARAMETERS = 4
 
