@@ -53,6 +53,7 @@ _NODE_CUTS = (
     (ShardingType.TABLE_ROW_WISE, 1),
     (ShardingType.GRID_SHARD, 2),
     (ShardingType.GRID_SHARD, 4),
+    (ShardingType.GRID_SHARD, 8),
 )
 _RANK_CUTS = (
     (ShardingType.TABLE_WISE, 1),
@@ -108,14 +109,14 @@ _FEW_TIERS = _Tiers(on_all=(0, 1), on_nodes=(0.0, 0.3, 1.0), node_cuts=2, rank_c
 _QUICK_TIERS = _Tiers(
     on_all=(0, 1),
     on_nodes=(0.0, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
-    node_cuts=3,
+    node_cuts=4,
     rank_cuts=4,
     counts=4,
 )
 _MANY_TIERS = _Tiers(
     on_all=(0, 1, 2, 3),
     on_nodes=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
-    node_cuts=3,
+    node_cuts=4,
     rank_cuts=4,
     counts=8,
 )
