@@ -37,7 +37,13 @@ from dse.model import Activation, NormKind, load_model
 from dse.ranking import kendall_tau
 from dse.validation import MeasureLimits, TrainerOptions, TransformerCandidate, measure
 from dse.workload import predict_job
-from dse.workload.transformer import PYTORCH, DataSharding, Parallelism, Recompute, TransformerJob
+from dse.workload.transformer import (
+    TRANSFORMER_PROGRAMS,
+    DataSharding,
+    Parallelism,
+    Recompute,
+    TransformerJob,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +52,8 @@ if TYPE_CHECKING:
     from dse.model import TransformerModel
 
 RANKS = 2
+
+PROGRAM = "pytorch"
 
 #: Least Kendall's τ, mean of the tasks, and largest geometric mean error of the time.
 MARKS = {"kendall_tau": ("≥", 0.8), "geomean_time_error": ("≤", 0.12)}
@@ -125,11 +133,12 @@ def candidates_of(number: int, seed: int, platform: Platform) -> list[Transforme
     """Returns the candidates of a task."""
     model, batch = draw_model(number, seed)
     cluster = replace(platform, devices_per_node=RANKS).cluster(RANKS)
+    software = TRANSFORMER_PROGRAMS[PROGRAM].software_for(on_cpu=cluster.device.kind == "cpu")
     return [
         TransformerCandidate(
             name,
             TransformerJob(
-                model, cluster, batch, Precision.FP32, spread, PYTORCH, program="pytorch"
+                model, cluster, batch, Precision.FP32, spread, software, program=PROGRAM
             ),
         )
         for name, spread in plans_of(batch).items()

@@ -186,6 +186,16 @@ class TransformerJob(Job):
         return has_own_engines(self.cluster.device)
 
     @property
+    def overlaps_tensor_products(self) -> bool:
+        """Whether gathers and scatters of tensor parallelism overlap in parts with products.
+
+        The buffers of which Transformer Engine sends the parts are reached over one NVLink domain.
+        """
+        spread = self.parallelism
+        inside = spread.tensor <= self.cluster.domain_size
+        return self.software.overlap_tensor_products and spread.sequence_parallel and inside
+
+    @property
     def expert_dispatch(self) -> ExpertDispatch:
         """How tokens reach their experts: as requested, else as the program does it."""
         return self.parallelism.expert_dispatch or self.software.expert_dispatch

@@ -163,14 +163,16 @@ class TransformerWorkload(ModelWorkload):
         return DEPLOY_FORMATS[framework].write(self.job(platform, parameters))
 
     @classmethod
-    def _software(cls, parameters: Mapping[str, ParameterValue]) -> TransformerRuntime:
+    def _software(
+        cls, parameters: Mapping[str, ParameterValue], *, on_cpu: bool = False
+    ) -> TransformerRuntime:
         """Returns how the program is written, with what parameters want to be otherwise.
 
         Raises:
             ConfigError: It cannot capture the graphs that are asked for.
         """
         name = cls.program_name(parameters)
-        software = TRANSFORMER_PROGRAMS[name].software
+        software = TRANSFORMER_PROGRAMS[name].software_for(on_cpu=on_cpu)
         if (reduced := parameters.get("gradient_reduction_precision")) is not None:
             value_bytes = Precision(str(reduced)).value_bytes
             software = replace(software, gradient_bytes=value_bytes, sums_bf16_in_fp32=False)
@@ -220,7 +222,8 @@ class TransformerWorkload(ModelWorkload):
             ConfigError: Gradients cannot be reduced, or weights kept, in the type asked for.
         """
         cluster = self.cluster(platform, parameters, links=links, networks=networks)
-        program, software = self.program_name(parameters), self._software(parameters)
+        program = self.program_name(parameters)
+        software = self._software(parameters, on_cpu=cluster.device.kind == "cpu")
         precision = Precision(str(parameters.get("precision", self.model.precision.value)))
         reduced = parameters.get("gradient_reduction_precision")
         if reduced == Precision.BF16 and precision.outside_products is not Precision.BF16:

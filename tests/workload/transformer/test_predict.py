@@ -261,6 +261,18 @@ def test_products_on_parts_hide_gathers_of_sequence_parallelism():
     assert plain[0] == plain[1]
 
 
+def test_only_transfers_inside_a_domain_hide_behind_products_on_parts():
+    whole = replace(MEGATRON, launch=LaunchMode.CUDA_GRAPHS, captures=Capture.EVERYTHING)
+    parts = replace(whole, overlap_tensor_products=True)
+    for ranks_per_node, hidden in ((4, False), (8, True)):
+        inside = make_cluster(8, ranks_per_node)
+        with_s, without_s = (
+            time_of(step(software=software, cluster=inside, tensor=8, sequence_parallel=True))
+            for software in (parts, whole)
+        )
+        assert (with_s < without_s) is hidden
+
+
 def test_gradients_reduced_beside_the_backward_pass_are_hidden():
     # Many small sums cost more latency than a large one, so this holds for large layers only.
     software = replace(MEGATRON, overlap_gradients=True)

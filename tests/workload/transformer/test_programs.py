@@ -10,8 +10,9 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.machine import Precision
+from dse.machine.platforms import load_platform
 from dse.model import load_model
-from dse.workload import IDEAL, LaunchMode, predict_job
+from dse.workload import IDEAL, LaunchMode, load_workload, predict_job
 from dse.workload.transformer import (
     NANOTRON,
     TRANSFORMER_PROGRAMS,
@@ -50,8 +51,25 @@ def time_of(problem):
 
 @pytest.mark.parametrize("program", TRANSFORMER_PROGRAMS.values(), ids=lambda found: found.name)
 def test_fitted_values_are_those_of_the_runtime(program):
+    softwares = (program.software, program.software_for(on_cpu=True))
     for fitted in program.fitted:
-        assert getattr(program.software, fitted.name) == fitted.value
+        assert fitted.value in [getattr(software, fitted.name) for software in softwares]
+
+
+@pytest.mark.parametrize("spread", [{"tensor": 2}, {"data_sharding": "zero3"}], ids=str)
+def test_calls_of_a_cpu_are_not_those_of_a_device_that_has_to_be_launched(spread):
+    # Both train eagerly on the GPU, `pytorch` without rotary positions.
+    chosen = {"world_size": 2, "global_batch_size": 4, **spread}
+    workload = load_workload("llama3_8b")
+    gpu, cpu = load_platform("h100_sxm"), load_platform("cpu")
+    times_s = [
+        time_of(workload.job(gpu, {**chosen, "program": program}))
+        for program in ("pytorch", "torchtitan_eager")
+    ]
+    assert times_s[0] <= times_s[1] * 1.01
+    job = workload.job(cpu, {**chosen, "program": "pytorch"})
+    found = TRANSFORMER_PROGRAMS["pytorch"]
+    assert job.software == found.software_for(on_cpu=True) != found.software
 
 
 @pytest.mark.parametrize("name", ["megatron", "nemo", "megatron_bridge", "nanotron"])

@@ -37,7 +37,8 @@ class PyTorchTrainer(Trainer[TransformerCandidate]):
     def adopt(self, candidate: TransformerCandidate) -> TransformerCandidate:
         """Returns the candidate as this program, with gradients in the precision they have."""
         own = candidate.problem
-        software = find_program(TRANSFORMER_PROGRAMS, self.program).software
+        program = find_program(TRANSFORMER_PROGRAMS, self.program)
+        software = program.software_for(on_cpu=own.cluster.device.kind == "cpu")
         software = replace(software, gradient_bytes=own.gradient_bytes)
         return replace(candidate, problem=replace(own, software=software, program=self.program))
 

@@ -244,7 +244,7 @@ def _schedule(job: TransformerJob) -> Iterator[str]:
         yield "--no-overlap-p2p-communication"
     if spread.sequence_parallel:
         yield "--sequence-parallel"
-        if job.software.overlap_tensor_products:
+        if job.overlaps_tensor_products:
             yield "--tp-comm-overlap"
 
 
@@ -300,7 +300,7 @@ def _fsdp(job: TransformerJob) -> Iterator[str]:
 
 
 def _kernels(job: TransformerJob) -> Iterator[str]:
-    spread, software = job.parallelism, job.software
+    software = job.software
     if software.loss is LossKernels.FUSED:
         yield "--cross-entropy-loss-fusion"
         yield "--cross-entropy-fusion-impl te"
@@ -309,8 +309,7 @@ def _kernels(job: TransformerJob) -> Iterator[str]:
         yield f"--cuda-graph-scope {' '.join(_captured(job.model))}"
         yield "--te-rng-tracker"
     # FP8, and transfers that overlap with products, exist in Transformer Engine alone.
-    overlapped = spread.sequence_parallel and software.overlap_tensor_products
-    if job.precision.is_low or overlapped:
+    if job.precision.is_low or job.overlaps_tensor_products:
         yield "--transformer-impl transformer_engine"
 
 

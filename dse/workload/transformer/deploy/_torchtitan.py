@@ -177,7 +177,7 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
         )
     found["tensor_parallel_degree"] = spread.tensor
     if spread.tensor > 1:
-        asynchronous = job.software.overlap_tensor_products and job.software.fused_elementwise
+        asynchronous = job.overlaps_tensor_products and job.software.fused_elementwise
         found["enable_async_tensor_parallel"] = asynchronous
     found["context_parallel_degree"] = spread.context
     if spread.context > 1:

@@ -14,6 +14,7 @@ from dse.workload.transformer.program._runtimes import (
     MEGATRON_CORE,
     NANOTRON,
     PYTORCH,
+    PYTORCH_CPU,
     ROUTER_KERNELS,
     TORCHTITAN,
     TORCHTITAN_EAGER,
@@ -37,9 +38,15 @@ class TransformerProgram(Program):
 
     Attributes:
         software: How it is written.
+        cpu_software: How it is written where the ranks are CPUs; None if that is no different.
     """
 
     software: TransformerRuntime = IDEAL_RUNTIME
+    cpu_software: TransformerRuntime | None = None
+
+    def software_for(self, *, on_cpu: bool) -> TransformerRuntime:
+        """Returns how the program is written on GPUs or on a CPU."""
+        return self.cpu_software if on_cpu and self.cpu_software is not None else self.software
 
 
 _PROGRAMS = (
@@ -128,11 +135,13 @@ _PROGRAMS = (
             "Counted: bytes of an update"
         ),
         fitted=(
-            FittedValue("framework_calls_per_op", PYTORCH.framework_calls_per_op, _TINY),
-            FittedValue("calls_per_collective", PYTORCH.calls_per_collective, _TINY),
-            FittedValue("calls_per_shard_transfer", PYTORCH.calls_per_shard_transfer, _TINY),
+            _CALLS,
+            FittedValue("framework_calls_per_op", PYTORCH_CPU.framework_calls_per_op, _TINY),
+            FittedValue("calls_per_collective", PYTORCH_CPU.calls_per_collective, _TINY),
+            FittedValue("calls_per_shard_transfer", PYTORCH_CPU.calls_per_shard_transfer, _TINY),
         ),
         software=PYTORCH,
+        cpu_software=PYTORCH_CPU,
     ),
     TransformerProgram(
         name="composer",

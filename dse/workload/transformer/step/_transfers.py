@@ -101,8 +101,7 @@ class Transfers:
         part of a gather, or the last of a scatter, has nothing to overlap.
         """
         parallelism = self._parallelism
-        overlaps = self._software.overlap_tensor_products and self._problem.own_engines
-        if not (overlaps and parallelism.sequence_parallel):
+        if not (self._problem.overlaps_tensor_products and self._problem.own_engines):
             return transfer
         alone = 1.0 / parallelism.tensor
         hidden = exposed(transfer.scaled(transfers=1.0 - alone), (1.0 - alone) * products_s)

@@ -35,7 +35,7 @@ def fsdp(job):
 
 
 def overlapped_tensor(job):
-    return job.parallelism.sequence_parallel and job.software.overlap_tensor_products
+    return job.overlaps_tensor_products
 
 
 def overlapped_data(job):
