@@ -85,6 +85,23 @@ def test_no_lookups_no_work():
     assert (work.forward_memory_bytes, work.backward_memory_bytes) == (0.0, 0.0)
 
 
+@given(
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.integers(1, 128),
+    st.floats(1, 100),
+    st.integers(10, 10**7),
+)
+def test_rows_in_fewer_bytes_are_never_slower(value_bytes, columns, pooling, rows):
+    # Gradients stay in four bytes a value, and are read no less efficiently.
+    sizes = {"rows": rows, "dim": 4 * columns, "bags": 1000.0, "lookups": 1000.0 * pooling}
+    few, many = (
+        embedding_work(DEVICE, shape(**sizes, value_bytes=each), Uniform())
+        for each in (value_bytes, 4.0)
+    )
+    assert few.backward_memory_bytes <= many.backward_memory_bytes * (1 + 1e-9)
+    assert few.backward_cache_bytes <= many.backward_cache_bytes * (1 + 1e-9)
+
+
 def test_wider_optimizer_state_costs_more_in_the_update():
     narrow = embedding_work(DEVICE, shape(state_bytes_per_row=4.0), Uniform())
     wide = embedding_work(DEVICE, shape(state_bytes_per_row=512.0), Uniform())

@@ -117,7 +117,7 @@ class EmbeddingTraffic:
         streamed_bytes: Offsets, indices and pooled outputs of the lookup.
         gathered_bytes: Rows read by the lookup, over `efficiency`.
         sort_bytes: Sorting the (row, bag) pairs, once.
-        gradient_bytes: Gradients read by the backward pass, over `efficiency`.
+        gradient_bytes: Gradients read by the backward pass, over the efficiency of their width.
         gradient_hit_rate: Share of those that the cache serves.
         state_row_bytes: Optimizer state of one row in whole sectors.
     """
@@ -230,8 +230,7 @@ def embedding_traffic(
         indices: How rows are drawn.
     """
     row_bytes = whole_sectors(shape.dim * shape.value_bytes)
-    slots_bytes = max(row_bytes, _NARROWEST_ROW_BYTES) + _HALF_EFFICIENCY_ROW_BYTES
-    efficiency = _GATHER_EFFICIENCY * row_bytes / slots_bytes
+    efficiency = _gather_efficiency(row_bytes)
     cache_rows = _cache_rows(device, shape.bags, row_bytes)
     hit_rate = indices.hit_rate(shape.rows, shape.lookups, cache_rows)
     unique_rows = _unique_rows(shape, indices)
@@ -247,7 +246,8 @@ def embedding_traffic(
     pass_bytes = 2 * (shape.index_bytes + _SORT_VALUE_BYTES)
     sort_bytes = shape.lookups * pass_bytes * passes
     gradient_row_bytes = whole_sectors(shape.dim * shape.output_value_bytes)
-    gradient_reads = shape.lookups * gradient_row_bytes / efficiency
+    # They have a type of their own, and with it another width than the rows.
+    gradient_reads = shape.lookups * gradient_row_bytes / _gather_efficiency(gradient_row_bytes)
     gradient_cached = _repeat_hit_rate(device, shape.bags * gradient_row_bytes, shape)
     return EmbeddingTraffic(
         row_bytes=row_bytes,
@@ -261,6 +261,12 @@ def embedding_traffic(
         gradient_hit_rate=gradient_cached,
         state_row_bytes=_state_sectors(shape),
     )
+
+
+def _gather_efficiency(row_bytes: float) -> float:
+    """Returns the share of the bandwidth that a gather of rows reaches."""
+    slots_bytes = max(row_bytes, _NARROWEST_ROW_BYTES) + _HALF_EFFICIENCY_ROW_BYTES
+    return _GATHER_EFFICIENCY * row_bytes / slots_bytes
 
 
 def learned_ratios(
