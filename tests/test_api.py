@@ -307,6 +307,9 @@ def test_a_study_is_scored_again_under_other_prices(tmp_path: Path) -> None:
     assert "Price" in revision._repr_html_()
     with pytest.raises(ConfigError):
         study.whatif()
+    for wrong in (["price=+20%"], {"price": "+20%"}):
+        with pytest.raises(ConfigError, match=type(wrong).__name__):
+            study.whatif(wrong)
 
 
 def test_a_study_of_a_space_that_is_an_object_is_scored_again(tmp_path: Path) -> None:

@@ -175,8 +175,16 @@ def overrides_with(
     """Returns overrides of platforms, with the host profile if there is one.
 
     Raises:
-        ConfigError: The file of the profile is missing or wrong.
+        ConfigError: An override is no text, or the file of the profile is missing or wrong.
     """
+    from dse.machine.platforms import Override
+
+    for change in overrides:
+        if not isinstance(change, str | Override):
+            raise ConfigError(
+                "an override is a text such as 'price=+20%', and not of type "
+                f"{type(change).__name__}"
+            )
     if host_profile is None:
         return tuple(overrides)
     from dse.machine.platforms import host_profile_override

@@ -227,7 +227,12 @@ class Study:
         # One that was made in Python is in none of the study's files.
         space = self._space if isinstance(self._space, SearchSpace) else None
         return revise_study(
-            self.result, overrides, replan=replan, jobs=jobs, space=space, progress=progress
+            self.result,
+            overrides_with(overrides, None),
+            replan=replan,
+            jobs=jobs,
+            space=space,
+            progress=progress,
         )
 
 

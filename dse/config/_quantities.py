@@ -26,7 +26,7 @@ from dse.config._units import (
 _NUMBER = r"[+-]?(?:\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.,+*_-].*)", re.DOTALL)
 _BARE_NUMBER = re.compile(_NUMBER)
-_COUNT = re.compile(rf"({_NUMBER})\s*([kMGBTP]?)(?:\s*([a-z]+))?")
+_COUNT = re.compile(rf"({_NUMBER})\s*([kKMGBTP]?)(?:\s*([a-z]+))?")
 _COUNT_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 
 _MAX_SHOWN = 60
@@ -112,7 +112,8 @@ def parse_count(text: str, what: str = "samples") -> float:
             f"expected a number of {what} such as `4.2G` or `500k {what}`, found "
             f"`{text[:_MAX_SHOWN]}`; a number may end in {', '.join(_COUNT_SUFFIXES)}"
         )
-    value = float(match.group(1).replace("_", "")) * _COUNT_SUFFIXES.get(match.group(2), 1.0)
+    suffix = match.group(2).replace("K", "k")
+    value = float(match.group(1).replace("_", "")) * _COUNT_SUFFIXES.get(suffix, 1.0)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"expected more than 0 {what}, found `{text[:_MAX_SHOWN]}`")
     if not _COUNTS[0] <= value <= _COUNTS[1]:

@@ -90,7 +90,7 @@ def certificate_text(study: StudyResult) -> str:
     of = ", ".join([f"{gain} of {count}", *([] if found is None else _ruled_out(found))])
     more = "continue with --resume"
     if count >= study.trials:
-        more += f" --trials {2 * count}"
+        more += f" --trials {min(2 * count, size) if study.parameters else 2 * count}"
     if gain > _STILL_GROWING * count:
         return f"the front was still growing (last gain at {of}): {more}"
     return f"not proven complete: the last gain came at {of}; to be surer, {more}"

@@ -51,6 +51,12 @@ def test_figures_that_make_no_difference_are_named():
     assert "no difference" not in dse("predict", *CONFIGURATION, *EIGHT, *PRICE).stdout
 
 
+def test_nodes_without_which_there_would_be_no_such_job():
+    twelve = ("--world-size", "12", "--global-batch-size", "49152")
+    found = answer("predict", *CONFIGURATION, *twelve, "--set", "node.devices=6")
+    assert found["feasible"]
+
+
 def test_a_bandwidth(listed):
     slower = answer("predict", *CONFIGURATION, *EIGHT, "--set", "link.bandwidth=*0.1")
     assert slower["iteration_time_s"] > listed["iteration_time_s"]

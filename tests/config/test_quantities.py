@@ -332,6 +332,7 @@ def test_every_shipped_figure_is_a_figure_of_one_kind(folder):
     [
         ("4.2G", 4.2e9),
         ("500k samples", 500e3),
+        ("500K", 500e3),
         ("10B samples", 10e9),
         ("1e9", 1e9),
         (" 10 M samples ", 10e6),

@@ -213,3 +213,6 @@ def test_the_network_that_is_rented():
     assert "B" in machines.no_price_reason(16, provider="B")
     assert "1" in platform(ONE).no_price_reason(2)
     assert machines.no_price_reason(8) == ""
+    # Nodes of six are no instances with eight devices, though there are enough of these.
+    sixes = replace(machines, devices_per_node=6)
+    assert "nodes of 6" in sixes.no_price_reason(12)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dse.cli._output import fields_of
 from dse.cli.job._request import OpenJob, Request, open_job
-from dse.errors import ConfigError
+from dse.errors import ConfigError, DseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,10 +96,15 @@ class Predicted:
         figures = [one.quantity for one in self.open_job.changes if not one.of_price]
         if not figures:
             return []
-        job = open_job(self.request.changed({"overrides": (), "host_profile": ""})).job
         plan = self.job.plan
-        job = _planned(job, _SEARCH_PLAN, None) if plan is None else job.with_plan(plan)
-        if _outcome(predict_job(job, None)) != _outcome(self.prediction):
+        try:
+            job = open_job(self.request.changed({"overrides": (), "host_profile": ""})).job
+            job = _planned(job, _SEARCH_PLAN, None) if plan is None else job.with_plan(plan)
+            before = _outcome(predict_job(job, None))
+        except DseError:
+            # Nodes of another size, say, are what makes the job possible.
+            return []
+        if before != _outcome(self.prediction):
             return []
         named = ", ".join(figures) if len(figures) <= _NAMED else f"{len(figures)} changed figures"
         return [f"no difference to this prediction: {named}"]

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dse.search import Study, TrialRecord
 
 _INTERRUPTED_AT_THE_END = (
-    "interrupted before all files were written; with a journal.log, --resume continues"
+    "interrupted before all files were written; if the study's folder has a journal.log, --resume "
+    "continues, otherwise start again"
 )
 
 

@@ -269,8 +269,12 @@ class Platform:
             return wanted
         whole = [offer for offer in offers if self._instances(offer, world_size) is not None]
         if not whole:
-            most = max(offer.devices for offer in offers)
-            return f"{wanted} of instances with more than {most} device{'s' * (most > 1)}"
+            sizes = sorted({offer.devices for offer in offers})
+            most, own = sizes[-1], self.devices_per_node
+            if min(world_size, own) > most:
+                return f"{wanted} of instances with more than {most} device{'s' * (most > 1)}"
+            counts = ", ".join(map(str, sizes))
+            return f"{wanted} of instances with nodes of {own}; those with a price have {counts}"
         have = {f"{offer.provider} {offer.instance}": offer.networks for offer in whole}
         others = ", ".join(f"{name} has {' and '.join(names)}" for name, names in have.items())
         return f"{wanted} over {network or self.networks[0].name}; {others}"

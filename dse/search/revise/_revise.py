@@ -103,7 +103,7 @@ class Revision:
 
 def revise_study(
     result: StudyResult,
-    overrides: Sequence[str],
+    overrides: Sequence[str | Override],
     *,
     replan: int = 0,
     jobs: int = 1,
@@ -114,7 +114,7 @@ def revise_study(
 
     Args:
         result: The study; of a captured trace only prices can change.
-        overrides: `PATH=VALUE` texts; see :mod:`dse.machine.platforms`.
+        overrides: `PATH=VALUE` texts, or what they say; see :mod:`dse.machine.platforms`.
         replan: Search new plans for this many of the best candidates.
         jobs: Worker processes for the predictions; no more start than are of use.
         space: The search space, where it was made in Python and is in no file.
@@ -136,9 +136,9 @@ def revise_study(
     parsed = machines.parsed(overrides)
     changed, figures = machines.overridden(parsed)
     if not figures:
+        named = " ".join(change.text for change in parsed)
         raise ConfigError(
-            f"{' '.join(overrides)}: nothing in {result.name} has that figure, so nothing would "
-            "change"
+            f"{named}: nothing in {result.name} has that figure, so nothing would change"
         )
     if result.trace is not None:
         check_price_changes(parsed, result.name)

@@ -256,10 +256,8 @@ class DlrmJob(Job):
             f"{available_bytes / 2**30:.1f} GiB for them besides {other_bytes / 2**30:.1f} GiB a "
             "rank for everything else"
         )
-        if free_bytes <= 0:
-            return f"{reason}; use a smaller batch a rank"
-        reason += f"; at least {math.ceil(least_bytes / free_bytes)} are needed"
-        if self._host_could_hold(least_bytes - available_bytes):
+        reason += "; use more ranks or a smaller batch a rank"
+        if free_bytes > 0 and self._host_could_hold(least_bytes - available_bytes):
             reason += ", or rows in host memory (compute kernels fused,fused_uvm_caching)"
         return reason
 

@@ -305,6 +305,7 @@ def test_experts_are_dropped_whole_or_but_for_their_inputs():
         {"recompute": Recompute.SELECTIVE, "recompute_modules": (RecomputeModule.EXPERTS,)},
         {"recompute_layers": 4},
         {"recompute": Recompute.FULL, "recompute_layers": -1},
+        {"recompute": Recompute.FULL, "recompute_layers": 400},
         {
             "recompute": Recompute.SELECTIVE,
             "recompute_modules": (RecomputeModule.NORMS, RecomputeModule.OPERATORS),

@@ -97,8 +97,11 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
             f"recompute_modules {RecomputeModule.text(modules)} with recompute {recompute}: they "
             "are what selective recomputation repeats; use selective, or leave the modules out"
         )
-    if parallelism.recompute_layers < 0:
-        raise ConfigError(f"recompute_layers {parallelism.recompute_layers}: expected at least 0")
+    if not 0 <= parallelism.recompute_layers <= model.layers:
+        raise ConfigError(
+            f"recompute_layers {parallelism.recompute_layers}: expected from 0, for all, to the "
+            f"{model.layers} layers of {model.name}"
+        )
     if parallelism.recompute_layers and recompute is Recompute.NONE:
         raise ConfigError(
             f"recompute_layers {parallelism.recompute_layers} with recompute none: nothing is "
@@ -114,6 +117,7 @@ def check_recomputation(model: TransformerModel, parallelism: Parallelism) -> No
                 "columns; use recompute full, or other modules"
             )
     missing = {
+        RecomputeModule.OPERATORS: model.experts is not None or model.latent is not None,
         RecomputeModule.LATENT_UP: model.latent is None,
         RecomputeModule.FEED_FORWARD: all(one.experts for one in model.layer_models),
         RecomputeModule.EXPERTS: model.experts is None,
