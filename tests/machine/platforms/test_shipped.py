@@ -10,7 +10,8 @@ import pytest
 import dse
 from dse.machine import LinkKind, Precision
 from dse.machine.kernels import gemm_estimate
-from dse.machine.platforms import list_platforms, load_platform
+from dse.machine.platforms import builtin_calibrations, list_platforms, load_platform
+from dse.workload.transformer import DataSharding
 from tests.conftest import ROOT
 
 PLATFORMS = list_platforms()
@@ -101,6 +102,48 @@ def test_a_transformer_step_is_predicted(name):
     predicted = job.predict()
     assert 0 < predicted.iteration_time_s < 100
     assert 0 < predicted.metric("model_flops_utilization") < 1
+
+
+#: Kernels besides products that were measured on some devices, as their files end.
+MEASURED_KERNELS = ("attention", "experts")
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_who_borrows_products_borrows_attention_and_experts(name):
+    files = {entry.file for entry in load_platform(name).document.calibrations}
+    lenders = {file.removesuffix("_gemm_bf16") for file in files if file.endswith("_gemm_bf16")}
+    there = {f"{lender}_{kernel}" for lender in lenders for kernel in MEASURED_KERNELS}
+    assert there & dict(builtin_calibrations()).keys() <= files
+
+
+@lru_cache
+def experts_step_s(name: str) -> float:
+    job = dse.Job(
+        "mixtral_8x7b",
+        name,
+        world_size=4,
+        global_batch_size=16,
+        expert=4,
+        data_sharding=DataSharding.OPTIMIZER,
+    )
+    return float(job.predict().iteration_time_s)
+
+
+#: Platforms of one chip: the second has at most the rates, memory, power and links of the first.
+SLOWER_BOARDS = [
+    ("a100_sxm_80", "a100_sxm_40"),
+    ("a100_sxm_80", "a100_pcie"),
+    ("a100_sxm_80", "a800_sxm_80"),
+    ("h100_sxm", "h100_pcie"),
+    ("h100_sxm", "h800_sxm"),
+    ("h200_sxm", "h20"),
+    ("l40s_pcie", "l40_pcie"),
+]
+
+
+@pytest.mark.parametrize(("faster", "slower"), SLOWER_BOARDS)
+def test_experts_are_no_faster_on_a_slower_board(faster, slower):
+    assert experts_step_s(slower) >= experts_step_s(faster)
 
 
 def product_s(name: str) -> float:
