@@ -19,6 +19,7 @@ from dse.search.execute import SerialExecutor
 from dse.search.space import ModelReference, load_space
 from dse.workload import predict_job
 from dse.workload.transformer import TransformerWorkload
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,3 +248,34 @@ def test_a_parameter_of_another_kind_hides_no_other_mistakes(space):
         read_inputs(space)
     fields = {problem.field for problem in caught.value.diagnostics}
     assert fields == {"parameters.hot_rows", "parameters.tensor[0]", "parameters.schedul"}
+
+
+ODD_LENGTH = """
+schema_version: 1
+name: odd_length
+workload: {model: odd.yaml}
+parameters:
+  platform: h100_sxm
+  world_size: 8
+  global_batch_size: 8
+  context: [4, 8]
+  context_exchange: [ring, ulysses]
+  data_sharding: zero1
+objectives:
+  - {metric: throughput_tokens_per_s, direction: maximize}
+search: {sampler: grid, trials: 4, seed: 1}
+"""
+
+
+def test_a_ring_that_cannot_share_a_sequence_is_rejected(tmp_path):
+    shipped = yaml.safe_load((ROOT / "models" / "llama3_8b.yaml").read_text())
+    model = shipped | {"name": "odd", "sequence_length": 8200}
+    (tmp_path / "odd.yaml").write_text(yaml.safe_dump(model))
+    (tmp_path / "odd_length.yaml").write_text(ODD_LENGTH)
+    result = run(tmp_path / "odd_length.yaml", RunOptions(out=tmp_path / "study")).result
+    rejected = [one for one in result.records if one.status is TrialStatus.REJECTED]
+    assert len(result.records) == 4
+    assert [(one.params["context"], one.params["context_exchange"]) for one in rejected] == [
+        (8, "ring")
+    ]
+    assert "8200 tokens" in rejected[0].reason

@@ -147,25 +147,48 @@ def _check_model(
     if not (balanced and parallelism.interleave == 1 and parallelism.pipeline <= model.layers):
         _check_chunks(model, world_size, parallelism)
     _check_experts(model, parallelism)
-    _check_exchange(model, parallelism)
+    _check_exchange(model, world_size, parallelism)
 
 
-def _check_exchange(model: TransformerModel, parallelism: Parallelism) -> None:
+def _check_exchange(model: TransformerModel, world_size: int, parallelism: Parallelism) -> None:
     exchange, context = parallelism.context_exchange, parallelism.context
-    if exchange is ContextExchange.RING:
-        return
     if context == 1:
-        raise ConfigError(
-            f"context exchange {exchange} with one context-parallel rank: same as "
-            f"{ContextExchange.RING}; use context > 1"
-        )
+        if exchange is not ContextExchange.RING:
+            raise ConfigError(
+                f"context exchange {exchange} with one context-parallel rank: same as "
+                f"{ContextExchange.RING}; use context > 1"
+            )
+        return
     tensor = parallelism.tensor
     heads = math.gcd(model.heads // tensor, model.key_heads(tensor))
+    whole_parts = not model.sequence_length % (2 * context)
     if exchange is ContextExchange.ULYSSES and heads % context:
+        other = f", or use {ContextExchange.RING}" if whole_parts else ""
         raise ConfigError(
             f"context {context} with {exchange} does not divide the {heads} heads of keys and "
             f"values that tensor {tensor} leaves a rank of {model.name}; "
-            f"{math.gcd(heads, context)} does, or use {ContextExchange.RING}"
+            f"{math.gcd(heads, context)} does{other}"
+        )
+    if exchange is not ContextExchange.ULYSSES and not whole_parts:
+        other = "" if heads % context else f", or {ContextExchange.ULYSSES}"
+        works = next(
+            value
+            for value in range(context, 0, -1)
+            # One rank has the whole sequence, whatever its length.
+            if value == 1
+            or not (
+                model.sequence_length % (2 * value)
+                or model.sequence_length % (value * parallelism.sequence_share)
+                or world_size % value
+            )
+        )
+        # With one rank there is no exchange to choose.
+        chosen = works == 1 and exchange is not ContextExchange.RING
+        kept = f" and {ContextExchange.RING}" if chosen else ""
+        raise ConfigError(
+            f"context {context} with {exchange} cuts a sequence into {2 * context} equal parts, "
+            f"two for each rank, but {2 * context} does not divide the {model.sequence_length} "
+            f"tokens of a sample of {model.name}; use context {works}{kept}{other}"
         )
 
 

@@ -133,6 +133,50 @@ def test_exchanges_that_cannot_be_are_refused():
     step(grouped, tensor=2, context=2, context_exchange=ContextExchange.ULYSSES)
 
 
+#: Eight ranks can share it, but not with equal parts from both ends for each of them.
+ODD = replace(load_model("llama3_8b"), sequence_length=8200)
+
+
+def of_odd_length(model=ODD, **parallelism):
+    return step(model, **parallelism).parallelism
+
+
+@pytest.mark.parametrize("exchange", [ContextExchange.RING, ContextExchange.ALL_GATHER])
+def test_ranks_that_take_both_ends_of_a_sequence_divide_it_twice(exchange):
+    with pytest.raises(ConfigError) as caught:
+        of_odd_length(context=8, context_exchange=exchange)
+    message = str(caught.value)
+    assert "context 8" in message
+    assert "8200 tokens" in message
+    assert message.endswith("; use context 4, or ulysses")
+    # Both of what it says can be done.
+    assert of_odd_length(context=4, data=2, context_exchange=exchange).context == 4
+    assert of_odd_length(context=8, context_exchange=ContextExchange.ULYSSES).context == 8
+    # Twice as many tokens have such parts.
+    whole = replace(ODD, sequence_length=16400)
+    assert of_odd_length(whole, context=8, context_exchange=exchange).context == 8
+
+
+@pytest.mark.parametrize("exchange", [ContextExchange.RING, ContextExchange.ALL_GATHER])
+def test_one_rank_needs_no_parts_of_a_sequence(exchange):
+    assert of_odd_length(replace(ODD, sequence_length=8199), data=8).context == 1
+    model = replace(ODD, sequence_length=8198)
+    with pytest.raises(ConfigError) as caught:
+        of_odd_length(model, context=2, data=4, context_exchange=exchange)
+    kept = "" if exchange is ContextExchange.RING else " and ring"
+    assert str(caught.value).endswith(f"; use context 1{kept}, or ulysses")
+
+
+def test_a_ring_is_proposed_only_where_it_can_be():
+    grouped = replace(ODD, kv_heads=4)
+    with pytest.raises(ConfigError) as caught:
+        of_odd_length(grouped, context=8, context_exchange=ContextExchange.ULYSSES)
+    assert str(caught.value).endswith("; 4 does")
+    with pytest.raises(ConfigError) as caught:
+        of_odd_length(grouped, context=8)
+    assert str(caught.value).endswith("; use context 4")
+
+
 # --- schedules -----------------------------------------------------------------------------------
 
 
