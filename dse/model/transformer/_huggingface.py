@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
@@ -35,6 +36,7 @@ class _Architecture(NamedTuple):
             otherwise; 0 if none does.
         shared_expert: Whether all tokens visit one more expert, as wide as the others.
         limited_experts: Whether experts have biases and limit values before their activation.
+        defaults: Values of keys that published files leave out, because the library has them.
     """
 
     gated_ffn: bool
@@ -45,7 +47,21 @@ class _Architecture(NamedTuple):
     full_every: int = 0
     shared_expert: bool = False
     limited_experts: bool = False
+    defaults: Mapping[str, object] = MappingProxyType({})
 
+
+#: Defaults of `Gemma3TextConfig` in Transformers, where published files have only what differs.
+_GEMMA3_DEFAULTS = MappingProxyType(
+    {
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 4096,
+    }
+)
 
 #: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
 #: do norms of heads and those after a block, sinks of attention, and biases of experts.
@@ -57,7 +73,9 @@ _ARCHITECTURES = {
     "deepseek_v3": _Architecture(gated_ffn=True),
     "gemma": _Architecture(gated_ffn=True, tied=True),
     "gemma2": _Architecture(gated_ffn=True, tied=True, full_every=2),
-    "gemma3_text": _Architecture(gated_ffn=True, tied=True, full_every=6),
+    "gemma3_text": _Architecture(
+        gated_ffn=True, tied=True, full_every=6, defaults=_GEMMA3_DEFAULTS
+    ),
     "glm4_moe": _Architecture(gated_ffn=True),
     "gpt2": _Architecture(
         gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
@@ -161,10 +179,17 @@ class _HuggingFaceConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _text_part(cls, value: object) -> object:
-        """A model of several kinds of input has its text part in a block of its own."""
-        if isinstance(value, dict) and isinstance(value.get("text_config"), dict):
-            return {**value, **value["text_config"]}
-        return value
+        """A model of several kinds of input has its text part in a block of its own.
+
+        Keys that this part leaves out get the defaults of its architecture.
+        """
+        if not isinstance(value, dict):
+            return value
+        if isinstance(value.get("text_config"), dict):
+            value = {**value, **value["text_config"]}
+        kind = value.get("model_type")
+        architecture = _ARCHITECTURES.get(kind) if isinstance(kind, str) else None
+        return value if architecture is None else {**architecture.defaults, **value}
 
     def other(self, key: str) -> object:
         """Returns the value of a key that is not among the fields; None without it."""

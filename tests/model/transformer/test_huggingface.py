@@ -11,6 +11,7 @@ from dse.config import parse_document
 from dse.errors import ConfigError
 from dse.machine import Precision
 from dse.model import (
+    Activation,
     MixtureOfExperts,
     NormKind,
     SlidingWindow,
@@ -242,3 +243,53 @@ def test_experts_in_every_second_layer_of_a_text_part(tmp_path):
         128, 1, 8192, shared_ffn_hidden=8192, every=2, dense_ffn_hidden=16384
     )
     assert model.layer_kinds == (0, 1) * 14
+
+
+def gemma3(**sizes):
+    """A published file: its text part has only what differs from the defaults of the library."""
+    text = {"model_type": "gemma3_text", "sliding_window": 1024} | sizes
+    return {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}}
+
+
+GEMMA3_4B = gemma3(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34)
+GEMMA3_27B = gemma3(
+    hidden_size=5376,
+    intermediate_size=21504,
+    num_hidden_layers=62,
+    num_attention_heads=32,
+    num_key_value_heads=16,
+    head_dim=128,
+)
+
+
+def test_gemma3_has_the_sizes_that_published_files_leave_out(tmp_path):
+    model = read(tmp_path, GEMMA3_27B)
+    assert (model.vocab, model.sequence_length) == (262_208, 131_072)
+    assert (model.heads, model.kv_heads, model.head_dim) == (32, 16, 128)
+    assert model.activation is Activation.GELU
+    assert model.window == SlidingWindow(1024, full_every=6)
+    model = read(tmp_path, GEMMA3_4B)
+    assert (model.heads, model.kv_heads, model.head_dim) == (8, 4, 256)
+    # The published number, without the image part and with 64 more rows of padding.
+    assert model.parameter_count == pytest.approx(3_880_099_328 + 64 * 2560, rel=1e-3)
+
+
+def test_what_a_gemma3_file_says_counts(tmp_path):
+    config = gemma3(
+        hidden_size=1152,
+        intermediate_size=6912,
+        num_hidden_layers=26,
+        vocab_size=262_144,
+        max_position_embeddings=32_768,
+        sliding_window=None,
+    )
+    model = read(tmp_path, config)
+    assert (model.vocab, model.sequence_length) == (262_144, 32_768)
+    assert model.window is None
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings"])
+def test_other_architectures_have_to_say_their_sizes(tmp_path, key):
+    short = {name: value for name, value in QWEN3.items() if name != key}
+    with pytest.raises(ConfigError, match=key):
+        read(tmp_path, short)
