@@ -1,9 +1,10 @@
 """Transformer as plain values: sizes, parameters and arithmetic.
 
 Counted as in Narayanan et al. (SC 2021, arXiv 2104.04473) and Korthikanti et al. (MLSys 2023,
-arXiv 2205.05198): only matrix products count as arithmetic. Scores of attention count in full
-there, even where a mask makes half of them useless; the counts that end in ``_causal`` leave out
-those that the mask or a sliding window hides.
+arXiv 2205.05198): only matrix products count as arithmetic. Scores of attention count there even
+where a causal mask makes half of them useless. Sliding windows are younger than that convention,
+and no kernel computes scores outside of one, so these never count. The counts that end in
+``_causal`` also leave out those that the mask hides.
 """
 
 from __future__ import annotations
@@ -157,6 +158,11 @@ class TransformerModel:
         )
 
     @cached_property
+    def scored_tokens(self) -> int:
+        """Tokens whose scores count for each token where the causal mask is ignored."""
+        return self.window_tokens if self.causal else self.sequence_length
+
+    @cached_property
     def attended_tokens(self) -> float:
         """Tokens that a token sees, itself included, on average over a sample."""
         tokens, most = self.sequence_length, self.window_tokens
@@ -300,12 +306,12 @@ class TransformerModel:
 
     @cached_property
     def layer_flops_per_sample(self) -> float:
-        """Arithmetic of one layer in a forward pass over one sample, all scores counted."""
-        return self._layer_flops(self.sequence_length)
+        """Arithmetic of one layer in a forward pass over one sample; no causal mask counts."""
+        return self._layer_flops(self.scored_tokens)
 
     @cached_property
     def forward_flops_per_sample(self) -> float:
-        """Arithmetic of a forward pass over one sample, all scores counted."""
+        """Arithmetic of a forward pass over one sample; no causal mask counts."""
         layers = sum(count * one.layer_flops_per_sample for one, count in self._layers_alike)
         return layers + self._heads_flops
 
@@ -321,13 +327,14 @@ class TransformerModel:
     def model_flops_per_sample(self) -> float:
         """Arithmetic of forward and backward pass over one sample, without recomputation.
 
-        All scores of attention count (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B).
+        Scores of attention count as if there were no causal mask (Chowdhery et al., PaLM,
+        arXiv 2204.02311, appendix B), but none outside a sliding window.
         """
         return 3.0 * self.forward_flops_per_sample
 
     @cached_property
     def model_flops_per_sample_causal(self) -> float:
-        """The same without masked scores, as Megatron-Core counts today."""
+        """The same without the scores that the mask hides, as Megatron-Core counts today."""
         return 3.0 * self.forward_flops_per_sample_causal
 
     @cached_property

@@ -341,9 +341,10 @@ class TransformerJob(Job):
         """Returns tokens per second, and utilizations of the devices' arithmetic.
 
         All are shares of what the devices' peak rates allow in that time. Model FLOPs utilization
-        (MFU) counts no recomputation; it counts attention's scores in full (Chowdhery et al.,
-        PaLM, arXiv 2204.02311, appendix B) or, causal, those that a token sees. Hardware FLOPs
-        utilization (HFU: Korthikanti et al., § 6.3) is the former plus recomputation.
+        (MFU) counts no recomputation; it counts attention's scores as if there were no causal mask
+        (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B), those inside a sliding window where
+        there is one, or, causal, those that a token sees. Hardware FLOPs utilization (HFU:
+        Korthikanti et al., § 6.3) is the former plus recomputation.
         """
         batch, model = self.global_batch_size, self.model
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size

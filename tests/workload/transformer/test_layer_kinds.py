@@ -156,7 +156,46 @@ def test_a_window_is_never_slower(tokens):
     assert windowed == full._replace(window=tokens)
     model = replace(DENSE, window=SlidingWindow(tokens))
     assert model.model_flops_per_sample_causal <= DENSE.model_flops_per_sample_causal
-    assert model.model_flops_per_sample == DENSE.model_flops_per_sample
+    assert model.model_flops_per_sample <= DENSE.model_flops_per_sample
+    assert model.model_flops_per_sample_causal <= model.model_flops_per_sample
+
+
+def test_arithmetic_of_utilization_with_windows_by_hand():
+    # Each score takes part in 4 operations for each of 32 × 128 columns, and twice that backward.
+    # Of 4,096 keys, 1,024 are in the window; the first 1,023 tokens see fewer.
+    def scores(keys):
+        return 3 * 4 * 4096 * keys * 32 * 128
+
+    full = DENSE.model_flops_per_sample
+    window = replace(DENSE, window=SlidingWindow(1024))
+    half = replace(DENSE, window=SlidingWindow(1024, full_every=2))
+    assert full - window.model_flops_per_sample == 4 * scores(4096 - 1024)
+    assert full - half.model_flops_per_sample == 2 * scores(4096 - 1024)
+    visible = (1024 * 1025 / 2 + 3072 * 1024) / 4096
+    assert full - window.model_flops_per_sample_causal == 4 * scores(4096 - visible)
+    wide = replace(DENSE, window=SlidingWindow(8192))
+    assert wide.model_flops_per_sample == full
+    # An encoder has no mask that a window could belong to.
+    encoder = replace(load_model("bert_large"), window=SlidingWindow(64))
+    assert encoder.model_flops_per_sample == load_model("bert_large").model_flops_per_sample
+
+
+def test_utilization_with_a_window_is_between_causal_and_full():
+    model = replace(DENSE, window=SlidingWindow(1024))
+    asked = job(model, recompute=Recompute.FULL)
+    prediction = predict_job(asked)
+    mfu, causal, hfu = (
+        prediction.metric(name)
+        for name in (
+            "model_flops_utilization",
+            "model_flops_utilization_causal",
+            "hardware_flops_utilization",
+        )
+    )
+    assert causal < mfu < mfu * DENSE.model_flops_per_sample / model.model_flops_per_sample
+    # What is repeated is a forward pass of all layers.
+    layers = model.layers * model.layer_flops_per_sample / model.model_flops_per_sample
+    assert hfu == pytest.approx(mfu * (1 + layers))
 
 
 def test_time_and_memory_of_alternating_windows():

@@ -112,8 +112,12 @@ class Attention(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """Arithmetic of a forward pass, or twice that backward; all scores count."""
-        scores = float(self.batch * self.heads * self.queries * self.keys)
+        """Arithmetic of a forward pass, or twice that backward.
+
+        Scores count whatever the causal mask, but none outside a sliding window.
+        """
+        keys = min(self.window, self.keys) if self.causal else self.keys
+        scores = float(self.batch * self.heads * self.queries * keys)
         return (4.0 if self.backward else 2.0) * scores * (self.dim + self.value_dim)
 
 

@@ -29,7 +29,7 @@ def recomputed_kernels(problem: TransformerJob, work: LayerWork) -> list[Kernel]
 
 
 def recomputed_flops(problem: TransformerJob) -> float:
-    """Returns the arithmetic that all ranks repeat in one iteration, all scores counted."""
+    """Returns the arithmetic that all ranks repeat in one iteration; no causal mask counts."""
     parallelism = problem.parallelism
     if parallelism.recompute is Recompute.NONE:
         return 0.0
