@@ -146,6 +146,33 @@ def test_sharding_divides_what_it_names(sharding, weights, gradients, optimizer)
 
 
 @pytest.mark.parametrize(
+    ("changes", "gradients"),
+    [
+        # Sharded FP32 gradients; those in BF16 exist for one layer, which buffers count.
+        ({"data_sharding": DataSharding.PARAMETERS}, 4 / 8),
+        ({"data_sharding": DataSharding.PARAMETERS, "sharding_degree": 4}, 4 / 4),
+        ({"data_sharding": DataSharding.PARAMETERS, "no_sync": True}, 4 + 2),
+        ({"data_sharding": DataSharding.GRADIENTS}, (4 + 2) / 8),
+        ({"data_sharding": DataSharding.OPTIMIZER}, 4 + 2),
+        ({}, 4 + 2),
+    ],
+)
+def test_gradients_of_full_shards_are_reduced_layer_by_layer(changes, gradients):
+    software = TRANSFORMER_PROGRAMS["torchtitan"].software
+    asked = problem("llama3_8b", software=software, data=8, **changes)
+    memory = replace(asked, precision=Precision.BF16).memory()[0]
+    count = 8_030_261_248
+    assert memory.bytes_for("gradients") == pytest.approx(gradients * count)
+    if changes == {"data_sharding": DataSharding.PARAMETERS}:
+        assert memory.bytes_for("weights") == pytest.approx(4 / 8 * count)
+        assert memory.bytes_for("optimizer state") == pytest.approx(8 / 8 * count)
+        # Two layers gathered in BF16 beside both ends, which are larger than a layer: of them
+        # also the unreduced gradients, in FP32.
+        layer, ends = 218_112_000, 2 * 128_256 * 4096 + 4096
+        assert memory.bytes_for("buffers") == 2 * (2 * layer + ends) + 4 * ends
+
+
+@pytest.mark.parametrize(
     ("precision", "changes", "optimizer"),
     [
         # The 16 bits that a weight in BF16 lacks, and two moments of four bytes.

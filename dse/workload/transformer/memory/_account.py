@@ -218,7 +218,8 @@ def _stage_account(
     optimizer = parameters * (state + _master_bytes(problem))
     weights = parameters * value
     gradients = parameters * problem.gradient_bytes
-    if value < problem.gradient_bytes and not problem.software.fused_accumulation:
+    apart = value < problem.gradient_bytes and not problem.software.fused_accumulation
+    if apart and not _reduces_by_layer(problem):
         # What a backward pass makes is added to the sums after it.
         gradients += parameters * value
     if _has_buckets(problem):
@@ -271,6 +272,13 @@ def _master_bytes(problem: TransformerJob) -> int:
     if value == _MASTER_BYTES:
         return 0
     return _MASTER_BYTES - (value if problem.weight_remainders else 0)
+
+
+def _reduces_by_layer(problem: TransformerJob) -> bool:
+    """Whether only the layer in progress has unreduced gradients, which are among the buffers."""
+    spread = problem.parallelism
+    sharded = spread.replicas > 1 and spread.data_sharding is DataSharding.PARAMETERS
+    return sharded and not spread.no_sync
 
 
 def _has_buckets(problem: TransformerJob) -> bool:
@@ -402,7 +410,7 @@ def _buffers_bytes(problem: TransformerJob, stage: int) -> float:
         # are gathered in FP8 are among the casts.
         layers = 0 if problem.gathers_fp8 else _gathered_layers(problem, stage)
         total += value * (layers * layer + rest)
-        if not parallelism.no_sync:
+        if _reduces_by_layer(problem):
             total += problem.gradient_bytes * max(layer, rest)
     return total
 
