@@ -135,7 +135,7 @@ def test_commands_in_the_text_exist(span):
 _ELSEWHERE = {
     *("--help", "--no-deps", "--spec"),
     *("--headless", "--print-to-pdf", "--nproc-per-node", "--rotary-base"),
-    "--overlap-moe-expert-parallel-comm",
+    *("--overlap-moe-expert-parallel-comm", "--add-qkv-bias"),
 }
 
 

@@ -89,15 +89,17 @@ def _block_class(torch: Any, model: TransformerModel) -> Any:
         Activation.RELU2: lambda values: functional.relu(values).square(),
     }[model.activation]
 
-    def linear(inputs: int, outputs: int) -> Any:
-        return nn.Linear(inputs, outputs, bias=model.biases)
+    def linear(inputs: int, outputs: int, *, bias: bool = False) -> Any:
+        return nn.Linear(inputs, outputs, bias=model.biases or bias)
 
     class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.before, self.between = _norm(nn, model), _norm(nn, model)
-            self.qkv = linear(model.hidden, model.qkv_width)
-            self.out = linear(model.attention_width, model.hidden)
+            self.qkv = linear(model.hidden, model.qkv_width, bias=model.qkv_bias)
+            self.out = linear(
+                model.attention_width, model.hidden, bias=model.attention_output_bias
+            )
             self.up = linear(model.hidden, model.ffn_hidden)
             self.gate = linear(model.hidden, model.ffn_hidden) if model.gated_ffn else None
             self.down = linear(model.ffn_hidden, model.hidden)

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 Number = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
+class _AttentionBiases(NamedTuple):
+    """Biases of attention in architectures whose other layers have none.
+
+    Attributes:
+        key: Which key of the file says whether there are any; none if it has no say.
+        default: Whether there are where the file does not say.
+        output: Whether the projection of the output then has one as well.
+    """
+
+    key: str = "attention_bias"
+    default: bool = False
+    output: bool = True
+
+
 class _Architecture(NamedTuple):
     """What a `model_type` stands for besides the sizes.
 
@@ -36,6 +50,7 @@ class _Architecture(NamedTuple):
             otherwise; 0 if none does.
         shared_expert: Whether all tokens visit one more expert, as wide as the others.
         limited_experts: Whether experts have biases and limit values before their activation.
+        attention: Biases of attention alone; None where there are never any.
         defaults: Values of keys that published files leave out, because the library has them.
     """
 
@@ -47,6 +62,7 @@ class _Architecture(NamedTuple):
     full_every: int = 0
     shared_expert: bool = False
     limited_experts: bool = False
+    attention: _AttentionBiases | None = None
     defaults: Mapping[str, object] = MappingProxyType({})
 
 
@@ -63,44 +79,51 @@ _GEMMA3_DEFAULTS = MappingProxyType(
     }
 )
 
-#: Known architectures. Biases of queries, keys and values alone, as in Qwen 2, do not count, nor
-#: do norms of heads and those after a block, sinks of attention, and biases of experts.
+#: Biases of attention as in Llama.
+_ALL = _AttentionBiases()
+
+#: Known architectures. Norms of heads and those after a block, sinks of attention, and biases of
+#: experts and of the feed-forward block alone do not count.
 _ARCHITECTURES = {
     "bert": _Architecture(
         gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
     ),
     "deepseek_v2": _Architecture(gated_ffn=True),
     "deepseek_v3": _Architecture(gated_ffn=True),
-    "gemma": _Architecture(gated_ffn=True, tied=True),
-    "gemma2": _Architecture(gated_ffn=True, tied=True, full_every=2),
+    "gemma": _Architecture(gated_ffn=True, tied=True, attention=_ALL),
+    "gemma2": _Architecture(gated_ffn=True, tied=True, full_every=2, attention=_ALL),
     "gemma3_text": _Architecture(
-        gated_ffn=True, tied=True, full_every=6, defaults=_GEMMA3_DEFAULTS
+        gated_ffn=True, tied=True, full_every=6, attention=_ALL, defaults=_GEMMA3_DEFAULTS
     ),
-    "glm4_moe": _Architecture(gated_ffn=True),
+    "glm4_moe": _Architecture(gated_ffn=True, attention=_AttentionBiases(output=False)),
     "gpt2": _Architecture(
         gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
     ),
     "gpt_neox": _Architecture(gated_ffn=False, norm=NormKind.LAYER, biases=True),
-    "gpt_oss": _Architecture(gated_ffn=True, full_every=2, limited_experts=True),
-    "granite": _Architecture(gated_ffn=True),
+    "gpt_oss": _Architecture(gated_ffn=True, full_every=2, limited_experts=True, attention=_ALL),
+    "granite": _Architecture(gated_ffn=True, attention=_ALL),
     "kimi_k2": _Architecture(gated_ffn=True),
-    "llama": _Architecture(gated_ffn=True),
-    "llama4_text": _Architecture(gated_ffn=True, shared_expert=True),
+    "llama": _Architecture(gated_ffn=True, attention=_ALL),
+    "llama4_text": _Architecture(gated_ffn=True, shared_expert=True, attention=_ALL),
     "mistral": _Architecture(gated_ffn=True),
     "mixtral": _Architecture(gated_ffn=True),
-    "nemotron": _Architecture(gated_ffn=False, norm=NormKind.LAYER),
-    "olmo": _Architecture(gated_ffn=True, norm=NormKind.LAYER),
-    "olmo2": _Architecture(gated_ffn=True),
+    "nemotron": _Architecture(gated_ffn=False, norm=NormKind.LAYER, attention=_ALL),
+    "olmo": _Architecture(gated_ffn=True, norm=NormKind.LAYER, attention=_ALL),
+    "olmo2": _Architecture(gated_ffn=True, attention=_ALL),
     "opt": _Architecture(
         gated_ffn=False, norm=NormKind.LAYER, biases=True, learned_positions=True, tied=True
     ),
-    "olmoe": _Architecture(gated_ffn=True),
+    "olmoe": _Architecture(gated_ffn=True, attention=_ALL),
     "phi3": _Architecture(gated_ffn=True),
-    "olmo3": _Architecture(gated_ffn=True, full_every=4),
-    "qwen2": _Architecture(gated_ffn=True),
-    "qwen2_moe": _Architecture(gated_ffn=True),
-    "qwen3": _Architecture(gated_ffn=True),
-    "qwen3_moe": _Architecture(gated_ffn=True),
+    "olmo3": _Architecture(gated_ffn=True, full_every=4, attention=_ALL),
+    "qwen2": _Architecture(
+        gated_ffn=True, attention=_AttentionBiases(key="", default=True, output=False)
+    ),
+    "qwen2_moe": _Architecture(
+        gated_ffn=True, attention=_AttentionBiases("qkv_bias", default=True, output=False)
+    ),
+    "qwen3": _Architecture(gated_ffn=True, attention=_ALL),
+    "qwen3_moe": _Architecture(gated_ffn=True, attention=_ALL),
     "starcoder2": _Architecture(gated_ffn=False, norm=NormKind.LAYER, biases=True, tied=True),
 }
 
@@ -256,6 +279,7 @@ def compose_transformer(
         *([] if activation is None else [f"activation: {activation}"]),
         f"learned_positions: {_yaml(architecture.learned_positions)}",
         f"biases: {_yaml(architecture.biases)}",
+        *_attention_biases(config, architecture),
         f"dropout: {_yaml(any(config.other(key) for key in _DROPOUT))}",
         f"precision: {precision}",
         "optimizer: adam",
@@ -277,6 +301,16 @@ def _heads(config: _HuggingFaceConfig) -> list[str]:
         "value_dim": config.value_dim,
     }
     return [f"head_dim: {config.nope_dim + config.rope_dim}", f"latent_attention: {_flow(sizes)}"]
+
+
+def _attention_biases(config: _HuggingFaceConfig, architecture: _Architecture) -> list[str]:
+    there = architecture.attention
+    if there is None:
+        return []
+    said = config.other(there.key)
+    if not (there.default if said is None else said):
+        return []
+    return ["qkv_bias: true", *(["attention_output_bias: true"] if there.output else [])]
 
 
 def _window(path: Path, config: _HuggingFaceConfig, architecture: _Architecture) -> list[str]:

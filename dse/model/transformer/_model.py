@@ -63,6 +63,10 @@ class TransformerModel:
             projection of embedding and residual stream together, a layer like the last one, and
             the language head (MTP: DeepSeek-V3, arXiv 2412.19437, § 2.2).
         of_modules: Whether its layers are such modules, as in one of :attr:`layer_models`.
+        qkv_bias: Whether, where `biases` is false, queries, keys and values have biases all the
+            same, as in Qwen 2.
+        attention_output_bias: Whether, where `biases` is false, the projection of attention's
+            output has a bias all the same.
     """
 
     name: str
@@ -93,6 +97,8 @@ class TransformerModel:
     window: SlidingWindow | None = None
     mtp_modules: int = 0
     of_modules: bool = False
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
 
     # --- layers ---------------------------------------------------------------------------------
 
@@ -247,8 +253,10 @@ class TransformerModel:
             width += self.latent.query_rank + self.latent.kv_rank
         # A module's norms are those of its two inputs and the one before its language head.
         norms = (width + 3 * self.hidden * self.of_modules) * (2 if self.biases else 1)
-        outputs = self.qkv_width + self.ffn_width + 2 * self.hidden
-        return norms + (outputs if self.biases else 0)
+        if self.biases:
+            return norms + self.qkv_width + self.ffn_width + 2 * self.hidden
+        outputs = self.qkv_width if self.qkv_bias else 0
+        return norms + outputs + (self.hidden if self.attention_output_bias else 0)
 
     @cached_property
     def layer_parameters(self) -> int:

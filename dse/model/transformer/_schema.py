@@ -141,6 +141,8 @@ class TransformerDocument(Document):
     activation: Activation | None = None
     learned_positions: bool = True
     biases: bool = True
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
     dropout: bool = False
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer.ADAM
@@ -178,6 +180,8 @@ class TransformerDocument(Document):
                 yield _problem(
                     "kv_heads", "with latent attention all heads have their own; leave it out"
                 )
+            if self.qkv_bias:
+                yield _problem("qkv_bias", "latent attention has none; leave it out")
             if self.attention is AttentionKind.UNFUSED:
                 yield _problem("attention", "latent attention is modelled as `flash` only")
         if self.sliding_window is not None and (
@@ -242,6 +246,8 @@ class TransformerDocument(Document):
             latent=self._latent(),
             window=self._window(),
             mtp_modules=self.mtp_modules,
+            qkv_bias=self.qkv_bias and not self.biases,
+            attention_output_bias=self.attention_output_bias and not self.biases,
         )
 
     def _ffn_hidden(self) -> int:

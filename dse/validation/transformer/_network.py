@@ -85,8 +85,10 @@ def _activation(torch: Any, kind: Activation) -> Any:
     }[kind]
 
 
-def _linear(torch: Any, model: TransformerModel, inputs: int, outputs: int) -> Any:
-    return torch.nn.Linear(inputs, outputs, bias=model.biases)
+def _linear(
+    torch: Any, model: TransformerModel, inputs: int, outputs: int, *, bias: bool = False
+) -> Any:
+    return torch.nn.Linear(inputs, outputs, bias=model.biases or bias)
 
 
 def _attention(torch: Any, model: TransformerModel) -> Any:
@@ -96,9 +98,17 @@ def _attention(torch: Any, model: TransformerModel) -> Any:
     class Attention(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.wq = _linear(torch, model, model.hidden, model.attention_width)
-            self.wk, self.wv = (_linear(torch, model, model.hidden, keys) for _ in "kv")
-            self.wo = _linear(torch, model, model.attention_width, model.hidden)
+            self.wq, self.wk, self.wv = (
+                _linear(torch, model, model.hidden, columns, bias=model.qkv_bias)
+                for columns in (model.attention_width, keys, keys)
+            )
+            self.wo = _linear(
+                torch,
+                model,
+                model.attention_width,
+                model.hidden,
+                bias=model.attention_output_bias,
+            )
 
         def forward(self, values: Any) -> Any:
             # As many heads as there are columns, of which tensor parallelism leaves a part.

@@ -105,6 +105,50 @@ def test_a_mixture_of_experts(tmp_path):
     assert model.experts == MixtureOfExperts(128, 8, 768)
 
 
+QWEN2 = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
+
+
+def test_qwen_2_has_biases_of_queries_keys_and_values(tmp_path):
+    # Qwen2.5-7B, whose checkpoint has exactly as many.
+    model = read(tmp_path, QWEN2)
+    assert model.parameter_count == 7_615_616_512
+    without = replace(model, qkv_bias=False)
+    assert model.parameter_count - without.parameter_count == 28 * (28 + 2 * 4) * 128
+    assert not model.attention_output_bias
+
+
+@pytest.mark.parametrize(
+    ("changed", "qkv", "output"),
+    [
+        ({"model_type": "qwen2_moe"}, True, False),
+        ({"model_type": "qwen2_moe", "qkv_bias": False}, False, False),
+        ({"model_type": "glm4_moe"}, False, False),
+        ({"model_type": "glm4_moe", "attention_bias": True}, True, False),
+        ({"model_type": "llama"}, False, False),
+        ({"model_type": "llama", "attention_bias": True}, True, True),
+        ({"attention_bias": False}, False, False),
+        ({"attention_bias": True}, True, True),
+        # Architectures that do not read the key.
+        ({"model_type": "mistral", "attention_bias": True}, False, False),
+        ({"model_type": "starcoder2", "attention_bias": True}, False, False),
+    ],
+)
+def test_biases_of_attention_follow_architecture_and_file(tmp_path, changed, qkv, output):
+    model = read(tmp_path, QWEN3 | changed)
+    assert (model.qkv_bias, model.attention_output_bias) == (qkv, output)
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

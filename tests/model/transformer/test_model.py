@@ -107,6 +107,27 @@ def test_parameters_of_a_small_decoder_by_hand():
     assert variant.parameter_count == 2 * variant.layer_parameters + 2 * 10 * 8 + 8
 
 
+def test_biases_of_attention_alone_by_hand():
+    # Of 8 × 16 columns of queries, keys and values; the norms have none.
+    plain, some, both, every = (
+        read(TEXT + f"kv_heads: 2\n{keys}")
+        for keys in (
+            "biases: false",
+            "biases: false\nqkv_bias: true",
+            "biases: false\nqkv_bias: true\nattention_output_bias: true",
+            "biases: true",
+        )
+    )
+    assert some.layer_parameters - plain.layer_parameters == 16
+    assert both.layer_parameters - plain.layer_parameters == 16 + 8
+    # With all biases these are among them.
+    again = "kv_heads: 2\nbiases: true\nqkv_bias: true\nattention_output_bias: true"
+    assert read(TEXT + again) == every
+    latent = "latent_attention: {kv_rank: 4, rope_dim: 2, value_dim: 2}\nhead_dim: 4\n"
+    found = problems(TEXT + latent + "biases: false\nqkv_bias: true")
+    assert [line for line in found if "qkv_bias" in line]
+
+
 #: As counted by the sources of the models (GPT-2 XL with its own vocabulary).
 PARAMETERS = {
     "bert_base": 110_106_428,

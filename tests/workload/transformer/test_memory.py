@@ -419,6 +419,22 @@ def test_latent_columns_are_enough_to_make_queries_keys_and_values_again():
     assert model.qkv_width_of(1) >= 128 * (192 + 128 + 128)
 
 
+def test_tensor_ranks_share_biases_like_columns():
+    # 32 heads of queries and 2 of keys and values, of 128 columns, over 8 ranks: a rank has four
+    # of the former and one of each of the latter. The output's bias is on every rank.
+    plain = replace(load_model("llama3_8b"), kv_heads=2)
+    counts = [
+        stage_parameters(problem(replace(plain, **biases), tensor=8), 0)
+        for biases in (
+            {},
+            {"qkv_bias": True},
+            {"qkv_bias": True, "attention_output_bias": True},
+        )
+    ]
+    assert counts[1] - counts[0] == 32 * (4 + 2) * 128
+    assert counts[2] - counts[1] == 32 * 4096
+
+
 def test_a_gathered_layer_has_the_columns_that_tensor_ranks_do_not_share():
     model = replace(load_model("llama3_8b"), kv_heads=1)
     sharded = {"data": 4, "data_sharding": DataSharding.PARAMETERS, "sequence_parallel": True}

@@ -142,6 +142,12 @@ def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator
     # Biases of experts come with those of attention.
     if not (model.biases or (model.experts and model.experts.biases)):
         yield "--disable-bias-linear"
+        if model.attention_output_bias:
+            raise FORMAT.refusal(
+                "bias of attention's output alone", "use attention_output_bias false"
+            )
+        if model.qkv_bias:
+            yield "--add-qkv-bias"
     if not model.tied_embeddings:
         yield "--untie-embeddings-and-output-weights"
     if not model.dropout:
@@ -361,6 +367,8 @@ FORMAT = DeployFormat(
             "capacity_factor",
             "pads_to_capacity",
             "biases",
+            "qkv_bias",
+            "attention_output_bias",
             "limited",
             "first_dense",
             "every",

@@ -134,6 +134,9 @@ def _head(job: TransformerJob) -> Iterator[str]:
 
 def _flavour(model: TransformerModel) -> tuple[str, str]:
     experts = model.experts
+    # Of its models only gpt-oss has biases, in attention and in experts.
+    if (model.qkv_bias or model.attention_output_bias) and not (experts and experts.biases):
+        raise FORMAT.refusal("flavour with biases of attention", "use --format json or yaml")
     sizes = _Sizes(
         model.layers,
         model.hidden,
@@ -319,5 +322,16 @@ FORMAT = DeployFormat(
             "context_exchange",
         }
     ),
-    model=frozenset({"experts", "imbalance", "skew", "biases", "limited", "window"}),
+    model=frozenset(
+        {
+            "experts",
+            "imbalance",
+            "skew",
+            "biases",
+            "qkv_bias",
+            "attention_output_bias",
+            "limited",
+            "window",
+        }
+    ),
 )

@@ -47,9 +47,12 @@ def stage_parameters(problem: TransformerJob, stage: int) -> float:
 def layer_parameters(problem: TransformerJob) -> float:
     """Returns the parameters of a rank in one layer, all layers being alike; no experts."""
     model, tensor = problem.model, problem.parallelism.tensor
-    vectors = 6 if model.biases else 2
+    vectors = 6 if model.biases else 2 + model.attention_output_bias
     whole = min(vectors * model.hidden, model.layer_vector_parameters)
     split = (model.layer_vector_parameters - whole) / tensor
+    if model.latent is None and (model.biases or model.qkv_bias):
+        # Where several ranks have the same head of keys and values, they have its biases, too.
+        split += model.key_value_width(tensor) - model.key_value_width() / tensor
     return model.layer_matrix_parameters_of(tensor) + split + whole
 
 

@@ -27,6 +27,9 @@ PLAIN = {
     "optimizer": Optimizer.ADAM,
 }
 
+#: Biases of attention alone.
+BIASED = {"biases": False, "qkv_bias": True, "attention_output_bias": True}
+
 SPREADS = {
     "replicas": {"data": 2, "micro_batch_size": 2},
     **{
@@ -44,6 +47,7 @@ SPREADS = {
 MODELS = {
     "gated": (None, tuple(SPREADS)),
     "plain": (PLAIN, ("replicas", "zero3", "tensor", "sequence")),
+    "biased": (BIASED, ("zero3", "tensor")),
 }
 
 
@@ -82,6 +86,12 @@ def test_two_ranks_train_as_one(alone, together, kind):
         for weight, values in one.weights.items():
             # Adam divides gradients by their own size, so that their last digits count.
             np.testing.assert_allclose(found.weights[weight], values, atol=1e-6, err_msg=name)
+
+
+def test_the_biases_of_attention_are_trained(alone):
+    assert {name for name in alone["biased"].weights if name.endswith("bias")}
+    counted = replace(TINY, **BIASED).parameter_count
+    assert sum(values.size for values in alone["biased"].weights.values()) == counted
 
 
 def test_any_program_is_adopted_with_its_gradients():

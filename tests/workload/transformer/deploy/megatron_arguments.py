@@ -228,6 +228,11 @@ TABLE = [
         lambda job: not job.model.biases and not (job.model.experts and job.model.experts.biases),
     ),
     (
+        "--add-qkv-bias",
+        "Enable bias only in the QKV linear layers",
+        lambda job: job.model.qkv_bias and not (job.model.experts and job.model.experts.biases),
+    ),
+    (
         "--untie-embeddings-and-output-weights",
         "Untie embeddings and output weights.",
         lambda job: not job.model.tied_embeddings,

@@ -88,6 +88,12 @@ JOBS = {
     "zero1": job("gpt_7_5b", MEGATRON, data=8, data_sharding=DataSharding.OPTIMIZER),
     "overlapped zero1": job("nemotron4_15b", data=8, data_sharding=DataSharding.OPTIMIZER),
     "gelu without bias": job(replace(load_model("gpt_22b"), biases=False), data=8),
+    "biases of queries, keys and values": job(
+        replace(load_model("qwen3_32b"), qkv_bias=True), tensor=4, data=2
+    ),
+    "biases of attention and experts": job(
+        replace(load_model("gpt_oss_120b"), qkv_bias=True, attention_output_bias=True), data=8
+    ),
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
     "folded": job(
@@ -153,6 +159,7 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"model": replace(load_model("llama3_8b"), attention_output_bias=True), "data": 8},
         {"model": "gpt_7_5b", "data": 8, "data_sharding": DataSharding.PARAMETERS},
         {
             "model": "qwen3_30b_a3b",

@@ -198,6 +198,7 @@ def test_differences_are_stated_in_the_head():
     [
         {"recompute": Recompute.SELECTIVE},
         {"recompute_modules": (RecomputeModule.OPERATORS,), "recompute_layers": 4} | SELECTIVE,
+        {"model": replace(load_model("llama3_8b"), qkv_bias=True)},
         {"precision": Precision.NVFP4},
         {"precision": Precision.FP16},
         {"precision": Precision.MXFP8, "tensor": 2, "sequence_parallel": True},
