@@ -205,16 +205,38 @@ def exchange_estimate(device: DeviceSpec, sizes: Mapping[str, ArrayLike]) -> Est
     return Estimate(time_s.reshape(shape), ratio.spread.reshape(shape))
 
 
-def places_visited(experts: int, choices: int, places: int) -> float:
+def places_visited(
+    experts: int, choices: int, places: int, *, groups: int = 1, active_groups: int = 1
+) -> float:
     """Returns how many places a token visits whose experts are chosen evenly.
 
     Args:
         experts: Experts, as many in each place.
         choices: Different experts that the token visits.
         places: Ranks or nodes.
+        groups: Groups of neighbouring experts.
+        active_groups: Groups that the token's experts are in, which are chosen evenly, too
+            (node-limited routing of DeepSeek-V3: arXiv 2412.19437, § 2.1.2).
     """
-    elsewhere, chosen = experts - experts // places, min(choices, experts)
-    return places * (1.0 - math.comb(elsewhere, chosen) / math.comb(experts, chosen))
+    of_group, of_place = experts // groups, experts // places
+    pool = active_groups * of_group
+    chosen = min(choices, pool)
+
+    def visited(candidates: int) -> float:
+        """Returns the probability of a place with some of the experts to choose from."""
+        return 1.0 - math.comb(pool - candidates, chosen) / math.comb(pool, chosen)
+
+    if places >= groups:
+        return places * active_groups / groups * visited(of_place)
+    held = groups // places
+    ways = math.comb(groups, active_groups)
+    return places * sum(
+        math.comb(held, some)
+        * math.comb(groups - held, active_groups - some)
+        / ways
+        * visited(some * of_group)
+        for some in range(1, min(held, active_groups) + 1)
+    )
 
 
 def _copies_s(device: DeviceSpec, full: Sizes) -> NDArray[np.float64]:

@@ -165,6 +165,8 @@ class _HuggingFaceConfig(BaseModel):
     active_experts: Width | None = Field(
         None, validation_alias=AliasChoices("num_experts_per_tok", "experts_per_token")
     )
+    expert_groups: Width | None = Field(None, validation_alias="n_group")
+    active_groups: Width | None = Field(None, validation_alias="topk_group")
     expert_hidden: Width | None = Field(None, validation_alias="moe_intermediate_size")
     shared_experts: Number = Field(0, validation_alias="n_shared_experts")
     shared_hidden: Number = Field(0, validation_alias="shared_expert_intermediate_size")
@@ -371,6 +373,7 @@ def _feed_forward(
     inner = config.expert_hidden or config.ffn_hidden or 0
     shared = config.shared_hidden or config.shared_experts * inner
     first_dense, every = _layers_of_experts(path, config)
+    grouped = (config.expert_groups or 1) > 1
     sizes = {
         "count": config.experts,
         "active": config.active_experts,
@@ -379,6 +382,8 @@ def _feed_forward(
         "first_dense": first_dense or None,
         "every": every if every > 1 else None,
         **dict.fromkeys(("biases", "limited"), "true" if architecture.limited_experts else None),
+        "router_groups": config.expert_groups if grouped else None,
+        "active_groups": config.active_groups if grouped else None,
     }
     width = config.dense_hidden or config.ffn_hidden
     mixed = first_dense or every > 1

@@ -55,6 +55,8 @@ class MixtureOfExperts:
         pads_to_capacity: Whether experts with fewer rows are padded to that number.
         biases: Whether the products of an expert add biases.
         limited: Whether values are clamped before a gated activation, as in gpt-oss.
+        router_groups: Groups of neighbouring experts between which the router chooses first.
+        active_groups: Groups that the experts of one token are in.
     """
 
     count: int
@@ -70,6 +72,8 @@ class MixtureOfExperts:
     pads_to_capacity: bool = False
     biases: bool = False
     limited: bool = False
+    router_groups: int = 1
+    active_groups: int = 1
 
     def at(self, layer: int) -> bool:
         """Returns whether a layer has experts; layers are counted from 0."""

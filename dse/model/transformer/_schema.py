@@ -45,6 +45,8 @@ class ExpertsBlock(StrictModel):
     pads_to_capacity: bool = False
     biases: bool = False
     limited: bool = False
+    router_groups: Width = 1
+    active_groups: Width = 1
 
     @model_validator(mode="after")
     def _check(self) -> ExpertsBlock:
@@ -55,6 +57,17 @@ class ExpertsBlock(StrictModel):
         if self.active > self.count:
             raise PydanticCustomError(
                 "experts", f"expected at most {self.count} active experts, found {self.active}"
+            )
+        if self.count % self.router_groups or self.active_groups > self.router_groups:
+            raise PydanticCustomError(
+                "experts",
+                f"{self.router_groups} groups of {self.count} experts, {self.active_groups} of "
+                "them active: expected a divisor of the experts, and at most as many active ones",
+            )
+        if self.active > (most := self.count // self.router_groups * self.active_groups):
+            raise PydanticCustomError(
+                "experts",
+                f"the active groups have {most} experts, fewer than the {self.active} active",
             )
         return self
 
@@ -75,6 +88,8 @@ class ExpertsBlock(StrictModel):
             pads_to_capacity=self.pads_to_capacity,
             biases=self.biases,
             limited=self.limited,
+            router_groups=self.router_groups,
+            active_groups=self.active_groups,
         )
 
 

@@ -181,6 +181,8 @@ DEEPSEEK = {
     "num_key_value_heads": 128,
     "n_shared_experts": 1,
     "n_routed_experts": 256,
+    "n_group": 8,
+    "topk_group": 4,
     "num_experts_per_tok": 8,
     "moe_layer_freq": 1,
     "first_k_dense_replace": 3,

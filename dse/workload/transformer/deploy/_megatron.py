@@ -191,6 +191,9 @@ def _experts(
 ) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
+    if experts.router_groups > 1:
+        yield f"--moe-router-num-groups {experts.router_groups}"
+        yield f"--moe-router-group-topk {experts.active_groups}"
     yield f"--moe-ffn-hidden-size {experts.ffn_hidden}"
     if experts.shared_ffn_hidden:
         yield f"--moe-shared-expert-intermediate-size {experts.shared_ffn_hidden}"
@@ -370,6 +373,8 @@ FORMAT = DeployFormat(
             "qkv_bias",
             "attention_output_bias",
             "limited",
+            "router_groups",
+            "active_groups",
             "first_dense",
             "every",
             "dense_ffn_hidden",

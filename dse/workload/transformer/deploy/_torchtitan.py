@@ -331,6 +331,8 @@ FORMAT = DeployFormat(
             "qkv_bias",
             "attention_output_bias",
             "limited",
+            "router_groups",
+            "active_groups",
             "window",
         }
     ),

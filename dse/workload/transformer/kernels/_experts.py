@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.machine import Precision
-from dse.machine.kernels import places_visited
 from dse.workload.transformer._types import ExpertDispatch
 from dse.workload.transformer.kernels._operators import Elementwise, Product
-from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.kernels._routing import busiest_load, places_of_token
 
 if TYPE_CHECKING:
     from dse.workload.transformer._job import TransformerJob
@@ -131,7 +130,7 @@ class ExpertWork:
             gathered = self._own * self._group
             values = (gathered if back else self.rows) + self.rows
         elif dispatch is ExpertDispatch.DEDUPLICATED:
-            copies = places_visited(self._experts.count, self._experts.active, self._group)
+            copies = places_of_token(self._experts, self._group)
             values = self._own * copies + self.rows
         else:
             # By rank before the exchange, and by the experts of a rank behind it.

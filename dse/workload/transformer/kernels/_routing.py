@@ -1,4 +1,4 @@
-"""How unevenly tokens are routed: rows of the busiest rank of a group over the mean.
+"""How tokens are routed: rows of the busiest rank of a group over the mean, and places of a token.
 
 The popularity of experts follows Zipf's law with one exponent, as that of embedding rows does, and
 experts are on ranks in no particular order. The share of a rank is then the mean of its experts',
@@ -11,6 +11,8 @@ from functools import lru_cache
 import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
+
+from dse.machine.kernels import places_visited
 
 if TYPE_CHECKING:
     from dse.model import MixtureOfExperts
@@ -26,6 +28,17 @@ class Load(NamedTuple):
 
     mean: float
     spread: float
+
+
+def places_of_token(experts: MixtureOfExperts, places: int) -> float:
+    """Returns how many of the ranks, or nodes, that share a layer's experts a token visits."""
+    return places_visited(
+        experts.count,
+        experts.active,
+        places,
+        groups=experts.router_groups,
+        active_groups=experts.active_groups,
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.machine.collectives import CollectiveOp, Group, collective_time_s
-from dse.machine.kernels import exchange_estimate, places_visited
+from dse.machine.kernels import exchange_estimate
 from dse.workload.transformer._types import ContextExchange, DataSharding, ExpertDispatch
-from dse.workload.transformer.kernels._routing import busiest_load
+from dse.workload.transformer.kernels._routing import busiest_load, places_of_token
 from dse.workload.transformer.step._cost import Cost, exposed, total_cost
 from dse.workload.transformer.step._groups import Groups
 from dse.workload.transformer.step._structure import Role
@@ -280,8 +280,8 @@ class Transfers:
         group, width = self._groups.experts, self._value * self._model.hidden
         if group.size == 1:
             return Cost()
-        copies = places_visited(experts.count, experts.active, group.size)
-        nodes = places_visited(experts.count, experts.active, group.domains)
+        copies = places_of_token(experts, group.size)
+        nodes = places_of_token(experts, group.domains)
         arrived, each = tokens * nodes, copies / nodes
         sizes = {"tokens": arrived, "hidden": width / 2.0, "copies": each}
         measured = exchange_estimate(self._cluster.device, sizes)

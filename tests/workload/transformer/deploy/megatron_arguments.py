@@ -42,6 +42,10 @@ def overlapped_data(job):
     return not fsdp(job) and job.software.overlap_gradients and job.parallelism.replicas > 1
 
 
+def grouped(job, field):
+    return experts(job, field) if (experts(job, "router_groups") or 1) > 1 else None
+
+
 def experts(job, field):
     return getattr(job.model.experts, field) if job.model.experts else None
 
@@ -267,6 +271,16 @@ TABLE = [
         "--moe-router-topk",
         "Number of experts to route to for each token. The default is 2.",
         lambda job: experts(job, "active"),
+    ),
+    (
+        "--moe-router-num-groups",
+        "Number of groups to divide experts into for group-limited routing.",
+        lambda job: grouped(job, "router_groups"),
+    ),
+    (
+        "--moe-router-group-topk",
+        "Number of selected groups for group-limited routing.",
+        lambda job: grouped(job, "active_groups"),
     ),
     (
         "--moe-ffn-hidden-size",
