@@ -221,6 +221,22 @@ def test_a_captured_step_moves_to_a_platform_by_name_path_mapping_or_object(
         dse.Job(captured, dse.load_platform(cheap))
 
 
+@pytest.mark.parametrize("optimizations", [[], ["network=2x"]])
+def test_the_platform_of_a_captured_step_may_be_named(
+    captured: Path, optimizations: list[str]
+) -> None:
+    same = dse.predict(captured, optimizations=optimizations)
+    for way in ("v100_dgx1", ROOT / "platforms" / "v100_dgx1.yaml"):
+        named = dse.predict(captured, way, optimizations=optimizations)
+        assert repr(named) == repr(same)
+        assert named.effects == same.effects
+        assert named.price_usd_per_hour == same.price_usd_per_hour
+    # The same machine at another price.
+    cheap = dse.predict(captured, {"from": "v100_dgx1", "price": "2 USD/GPU/h"})
+    assert cheap.iteration_time_s == pytest.approx(CAPTURED_S)
+    assert cheap.price_usd_per_hour == pytest.approx(2 * 2)
+
+
 @pytest.mark.parametrize(
     "given",
     [{"global_batch_size": 8}, {"program": "torchrec"}, {"tensor": 2}, {"optimizations": "fastr"}],

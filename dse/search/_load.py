@@ -158,14 +158,27 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
     """
     import yaml
 
-    from dse.workload.recorded import changes_document, machine_changes, optimizations
+    from dse.workload.recorded import (
+        changes_document,
+        machine_changes,
+        optimizations,
+        with_captured_platform,
+    )
 
     parameters = dict(record.parameters)
     trace = study.trace
     if trace is None:
         raise StudyError(f"the study {study.name} is of a model; there is no trace to change")
+    platforms = _stored_platforms(study)
+    named = platforms.get(str(parameters.get("platform", "")))
+    captured = platforms.get(trace.platform) or next(
+        (one for one in platforms.values() if one.name == trace.platform), None
+    )
     machine = machine_changes(
-        parameters, trace.world_size, trace.device, _stored_mappings(study.inputs)
+        with_captured_platform(parameters, named, captured),
+        trace.world_size,
+        trace.device,
+        _stored_mappings(study.inputs),
     )
     texts = optimizations(parameters)
     if not machine and not texts:
@@ -182,6 +195,15 @@ def stored_steps(study: StudyResult, record: TrialRecord) -> str:
         files=files,
     )
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _stored_platforms(study: StudyResult) -> dict[str, Platform]:
+    """Returns the platforms of a study by the names under which it loaded them."""
+    return {
+        file.name: _platform(file, study.inputs)
+        for file in study.inputs
+        if file.role == PLATFORM_ROLE
+    }
 
 
 def _stored_mappings(inputs: Sequence[InputFile]) -> dict[str, Mapping[str, object]]:

@@ -251,6 +251,7 @@ class Job(ABC):
         """Returns what decides the prediction; None if that is all of the parameters.
 
         Jobs with equal keys have equal plans and predictions, whatever else their parameters say.
+        Where the workload brings its machine, they also run on equal platforms.
         """
         return None
 

@@ -204,6 +204,38 @@ def test_other_devices_and_links(space, tmp_path):
     assert {fact.subject for fact in study.result.facts} == {"v100_dgx1", "h100_sxm"}
 
 
+def test_the_captured_platform_may_be_named(space, tmp_path):
+    """`same` and the platform's own name are one: one answer, and nothing to export."""
+    text = space.read_text().replace(
+        "  network_factor: [0.5x, 1x, 2x]\n", "  platform: [same, v100_dgx1]\n"
+    )
+    space.write_text(text.replace("    - [nothing.yaml]\n", ""))
+    evaluator = ConfigurationEvaluator(read_inputs(space).context)
+    same, named = (
+        {"platform": name, "optimizations": "halved.yaml"} for name in ("same", "v100_dgx1")
+    )
+    assert evaluator.outcome(same) == evaluator.outcome(named)
+    other = {**same, "optimizations": "none"}
+    assert evaluator.outcome(same) != evaluator.outcome(other)
+    study = run(space, RunOptions(out=tmp_path / "study"))
+    assert len(study.result.records) == 3
+    named_only = text.replace("[same, v100_dgx1]", "v100_dgx1").replace(
+        "    - [nothing.yaml]\n", ""
+    )
+    space.write_text(named_only)
+    study = run(space, RunOptions(out=tmp_path / "named"))
+    found = {dict(one.parameters)["optimizations"]: one for one in study.result.records}
+    assert found["none"].prediction.iteration_time_s == pytest.approx(CAPTURED_S)
+    assert found["none"].prediction.effects == ()
+    assert found["halved.yaml"].prediction.iteration_time_s == pytest.approx(HALVED_S)
+    assert found["halved.yaml"].prediction.price_usd_per_hour is not None
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(stored_steps(study.result, found["halved.yaml"]))
+    assert len(read_changes(steps)) == 1
+    with pytest.raises(ConfigError):
+        stored_steps(study.result, found["none"])
+
+
 def test_without_a_price_nothing_costs(tmp_path):
     space = write_job(tmp_path, devices=[{"id": 0, "name": "unheard of"}])
     study = run(space, RunOptions(out=tmp_path / "study"))

@@ -125,13 +125,18 @@ class ConfigurationEvaluator(Evaluator):
         job = self.open_job(parameters)
         job.check_parameters()
         key = job.key()
-        return super().outcome(parameters) if key is None else (parameters.get("platform"), key)
+        return super().outcome(parameters) if key is None else self._keyed(parameters, key)
 
     def favourable(self, parameters: Mapping[str, ParameterValue]) -> Hashable:
         """Returns the outcome of parameters that are never slower."""
         chosen = self.workload.favourable(parameters, self._choices)
         key = self._favourable_job(parameters).key()
-        return super().outcome(chosen) if key is None else (chosen.get("platform"), key)
+        return super().outcome(chosen) if key is None else self._keyed(chosen, key)
+
+    def _keyed(self, parameters: Mapping[str, ParameterValue], key: Hashable) -> Hashable:
+        """Returns a key with the platform, unless the key itself tells platforms apart."""
+        # The machine of a captured step has two names: its own, and that of the captured one.
+        return (None if self.workload.brings_machine else parameters.get("platform"), key)
 
     def _favourable_job(self, parameters: Mapping[str, ParameterValue]) -> Job:
         """Returns the job of parameters that are never slower; many configurations share it."""

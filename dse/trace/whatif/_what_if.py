@@ -132,10 +132,10 @@ class CapturedStep:
         timeline = simulate(graph.graph)
         for number, change in enumerate(changes, start=1):
             editor.start_change()
-            inserted, removed = editor.inserted, editor.removed
+            inserted, removed, machine = editor.inserted, editor.removed, editor.machine
             try:
                 change.apply(editor)
-                if not editor.touched:
+                if not editor.touched and not _moved(machine, editor.machine):
                     raise ConfigError(
                         "nothing changed: the selected tasks are already as the change makes them"
                     )
@@ -229,6 +229,13 @@ def _finished(graph: TraceGraph, timeline: Timeline) -> tuple[RankResimulation, 
         last = mine[np.argmax(timeline.end_s[mine])]
         ends.append((int(last),))
     return compare_with_measured(replace(graph, end_tasks=tuple(ends)), timeline)
+
+
+def _moved(before: CapturedMachine, after: CapturedMachine) -> bool:
+    """Returns whether a step is on another platform, which may be as fast at another price."""
+    if before.platform is None or after.platform is None:
+        return before.platform is not after.platform
+    return before.platform.document != after.platform.document
 
 
 def _length_s(ranks: Sequence[RankResimulation]) -> float:

@@ -7,6 +7,7 @@ from dse.workload.recorded._changes import (
     changes_document,
     machine_changes,
     optimizations,
+    with_captured_platform,
 )
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import (
@@ -24,4 +25,5 @@ __all__ = [
     "is_step_file",
     "machine_changes",
     "optimizations",
+    "with_captured_platform",
 ]

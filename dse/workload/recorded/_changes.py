@@ -16,6 +16,7 @@ from dse.workload.recorded._parameters import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dse.machine.platforms import Platform
     from dse.trace.whatif import Change
     from dse.workload._parameters import ParameterValue
 
@@ -54,6 +55,23 @@ def machine_changes(
     if options:
         steps.append({"optimization": "network", **options})
     return tuple(steps)
+
+
+def with_captured_platform(
+    parameters: Mapping[str, ParameterValue], named: Platform | None, captured: Platform | None
+) -> Mapping[str, ParameterValue]:
+    """Returns parameters that say `same` where they name the platform of the captured step.
+
+    Args:
+        parameters: The outer parameters.
+        named: The platform that they name; None for that of the captured step.
+        captured: What the step was captured on; None if it is not known.
+    """
+    if "platform" not in parameters or named is None or captured is None:
+        return parameters
+    if named.document != captured.document:
+        return parameters
+    return {**parameters, "platform": SAME_PLATFORM}
 
 
 def optimizations(parameters: Mapping[str, ParameterValue]) -> tuple[str, ...]:

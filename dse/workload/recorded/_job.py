@@ -18,6 +18,8 @@ from dse.workload._prediction import Effect
 from dse.workload._step_errors import ErrorShape
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from numpy.typing import NDArray
 
     from dse.machine import Cluster
@@ -71,6 +73,7 @@ class RecordedJob(Job):
         samples_per_step: Samples of the captured step over all ranks; None if not known.
         platform: What the step runs on, by the parameters; None if it is not known.
         world_size: Ranks of the job, by the parameters.
+        key: What decides the changes, the machine included.
     """
 
     def __init__(
@@ -80,12 +83,14 @@ class RecordedJob(Job):
         samples_per_step: int | None,
         platform: Platform | None,
         world_size: int,
+        key: Hashable,
     ) -> None:
         self._captured = captured
         self._changes = changes
         self._samples = samples_per_step
         self._platform = platform
         self._world_size = world_size
+        self._key = key
 
     @cached_property
     def answer(self) -> WhatIf:
@@ -106,6 +111,10 @@ class RecordedJob(Job):
     def cluster(self) -> Cluster | None:
         """The machines; None if what the step was captured on is not known."""
         return None if self._platform is None else self._platform.cluster(self._world_size)
+
+    def key(self) -> Hashable:
+        """Returns the changes: equal ones may be written in several ways."""
+        return self._key
 
     def check_parameters(self) -> None:
         """Does nothing: changes are checked when they are applied."""
@@ -128,7 +137,12 @@ class RecordedJob(Job):
         del effort
         machine = self.answer.machine
         changed = RecordedJob(
-            self._captured, self._changes, self._samples, machine.platform, machine.world_size
+            self._captured,
+            self._changes,
+            self._samples,
+            machine.platform,
+            machine.world_size,
+            self._key,
         )
         changed.answer = self.answer
         return changed

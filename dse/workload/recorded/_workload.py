@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+import json
 from typing import TYPE_CHECKING, ClassVar
 
 from dse.workload._metrics import ITERATION_TIME, THROUGHPUT, Metric, metrics_with
@@ -13,6 +14,7 @@ from dse.workload.recorded._changes import (
     machine_changes,
     optimizations,
     read_changes_of,
+    with_captured_platform,
 )
 from dse.workload.recorded._job import RecordedJob
 from dse.workload.recorded._parameters import RecordedParameters
@@ -107,6 +109,7 @@ class RecordedWorkload(Workload):
         """Returns the step under changes; it is changed when it is first simulated."""
         del links, networks
         machine = self.captured.machine
+        parameters = with_captured_platform(parameters, platform, machine.platform)
         moves = machine_changes(
             parameters, machine.world_size, machine.device_name, self.derived_platforms
         )
@@ -121,6 +124,7 @@ class RecordedWorkload(Workload):
                 link=named(parameters, "link"),
                 network=named(parameters, "network"),
             )
+        key = (json.dumps(moves, sort_keys=True), optimizations(parameters))
         return RecordedJob(
-            self.captured, tuple(changes), self.samples_per_step, target, world_size
+            self.captured, tuple(changes), self.samples_per_step, target, world_size, key
         )

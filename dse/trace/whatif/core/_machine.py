@@ -55,9 +55,11 @@ class CapturedMachine:
         if self.platform is None:
             device = self.device_name
             unknown = f"no built-in platform has {device}" if device else "a CPU does not tell"
+            platforms = map(load_platform, list_platforms())
+            names = [one.name for one in platforms if one.device.kind == self.kind]
             raise ConfigError(
-                f"{why} needs to know what the trace was captured on; {unknown}: name it "
-                f"with --platform ({', '.join(list_platforms())}, or a file)"
+                f"{why} needs to know what the trace was captured on; {unknown}: name it with "
+                f"--platform, or as `platform` of the workload ({', '.join(names)}, or a file)"
             )
         return self.platform
 

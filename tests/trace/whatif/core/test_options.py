@@ -106,6 +106,13 @@ def test_a_platform_of_another_kind_is_refused(tmp_path):
     assert captured_machine(read_kineto(tmp_path / "cpu.json"), "cpu").kind == "cpu"
 
 
+def test_a_cpu_trace_without_a_platform_is_offered_cpus(tmp_path):
+    write(tmp_path / "cpu.json", [operator("aten::mm", 0, 20)])
+    machine = captured_machine(read_kineto(tmp_path / "cpu.json"))
+    with pytest.raises(ConfigError, match=r"--platform, or as `platform` .*\(cpu, or a file\)"):
+        machine.known_platform("device")
+
+
 @pytest.mark.parametrize(
     ("device", "platform", "noted"),
     [
