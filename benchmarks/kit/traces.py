@@ -68,7 +68,7 @@ def _replayed(folder: str, device: str) -> dict[str, Any]:
     result = replay([folder], ReplayOptions(device=device, iterations=5, warm_up=2))
     (rank,) = result.ranks
     return {
-        "replayed_s": rank.replayed_s / rank.original.steps,
+        "replayed_s": rank.replayed_s / (rank.original.steps or 1),
         "replayed_share": rank.coverage.operator_share,
         "replayed_device_share": rank.coverage.device_time_share,
         "not_replayed": sorted({f"{one.name}: {one.reason}" for one in rank.skipped}),

@@ -6,6 +6,7 @@ from statistics import median_high
 from typing import TYPE_CHECKING
 
 from dse.report.console import (
+    UNKNOWN,
     Table,
     figures,
     line,
@@ -47,7 +48,7 @@ def print_replay_result(result: ReplayResult, console: Console) -> None:
         original = rank.original
         table.add(
             str(rank.rank),
-            str(original.steps),
+            UNKNOWN if original.steps is None else str(original.steps),
             ms(rank.replayed_s),
             ms(original.reference_s),
             signed_percent(rank.error),

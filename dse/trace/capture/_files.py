@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _VERSION = 1
+#: Ending of the records.
+_RECORDS = ".capture.json"
 #: If profiled and other iterations differ by more, a trace says little about the others.
 _OVERHEAD = 0.1
 
@@ -99,7 +101,7 @@ def execution_trace_name(rank: int) -> str:
 
 def record_name(rank: int) -> str:
     """Returns the name of a rank's record."""
-    return f"rank{rank}.capture.json"
+    return f"rank{rank}{_RECORDS}"
 
 
 def write_record(directory: Path, record: CaptureRecord) -> None:
@@ -113,8 +115,11 @@ def write_record(directory: Path, record: CaptureRecord) -> None:
     write_atomically(directory / record_name(record.rank), text + "\n")
 
 
-def read_records(directory: Path) -> tuple[CaptureRecord, ...]:
-    """Reads the records of a capture.
+def read_records(source: Path) -> tuple[CaptureRecord, ...]:
+    """Reads the records of a capture, if it has any.
+
+    Args:
+        source: Its folder, or an archive of it.
 
     Returns:
         The records in order of their ranks.
@@ -122,14 +127,22 @@ def read_records(directory: Path) -> tuple[CaptureRecord, ...]:
     Raises:
         ConfigError: A record cannot be read.
     """
-    found = [_read(path) for path in directory.glob(record_name(0).replace("0", "*"))]
+    if source.is_file():
+        # Training loops that are captured do without the readers of traces.
+        from dse.trace.read import documents, file_names
+
+        if not any(name.endswith(_RECORDS) for name in file_names(source)):
+            return ()
+        found = [_record(name, bytes(text)) for name, text in documents(source, (), (_RECORDS,))]
+    else:
+        paths = source.glob(record_name(0).replace("0", "*"))
+        found = [_record(str(path), read_bytes(path)) for path in paths]
     return tuple(sorted(found, key=lambda record: record.rank))
 
 
-def _read(path: Path) -> CaptureRecord:
+def _record(path: str, content: bytes) -> CaptureRecord:
     from dse.config import checked_record
 
-    content = read_bytes(path)
     try:
         document = load_json(content)
         if not isinstance(document, dict):

@@ -8,6 +8,7 @@ from dse.trace.read._execution_trace import (
     TensorReferences,
     read_execution_trace,
 )
+from dse.trace.read._files import documents, file_names, is_execution_trace, is_kineto
 from dse.trace.read._kineto import read_kineto
 from dse.trace.read._nodes import NodeArguments
 from dse.trace.read._rank_trace import (
@@ -38,8 +39,12 @@ __all__ = [
     "RankTrace",
     "TensorReferences",
     "ThreadInfo",
+    "documents",
     "dtype_bytes",
     "dtype_name",
+    "file_names",
+    "is_execution_trace",
+    "is_kineto",
     "read_execution_trace",
     "read_kineto",
 ]

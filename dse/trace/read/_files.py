@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 import gzip
 import io
 from pathlib import Path, PurePosixPath
@@ -31,9 +31,12 @@ _TAR_MAGIC_AT = 257
 _TAR_BLOCK = 512
 _ENDINGS = (".json", ".json.gz", ".tar.gz", ".tgz")
 
+#: Endings of the Kineto traces that a capture and PyTorch's handler for TensorBoard write.
+_KINETO = (".pt.trace.json", ".pt.trace.json.gz")
+
 #: Files of a capture that other readers read, by file ending.
 NOT_KINETO = (".capture.json", ".et.json", ".et.json.gz")
-NOT_EXECUTION_TRACES = (".capture.json", ".pt.trace.json", ".pt.trace.json.gz")
+NOT_EXECUTION_TRACES = (".capture.json", *_KINETO)
 
 
 class _Readable(Protocol):
@@ -43,13 +46,47 @@ class _Readable(Protocol):
         """Reads up to a number of bytes."""
 
 
-def documents(path: str | Path, leave_out: tuple[str, ...]) -> Iterator[tuple[str, bytearray]]:
+def is_kineto(name: str) -> bool:
+    """Returns whether a file in a folder or archive is a Kineto trace by its name."""
+    return name.endswith(_KINETO)
+
+
+def is_execution_trace(name: str) -> bool:
+    """Returns whether a file in a folder or archive is read as an execution trace."""
+    return name.endswith(_ENDINGS) and not name.endswith(NOT_EXECUTION_TRACES)
+
+
+def file_names(path: str | Path) -> tuple[str, ...]:
+    """Returns the names of the files in a folder, or of the JSON files in an archive; else none.
+
+    Raises:
+        ConfigError: As :func:`documents`.
+    """
+    file = Path(path)
+    if is_folder(file):
+        try:
+            return tuple(sorted(item.name for item in file.iterdir()))
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read: {error}") from error
+    if file.name.endswith(_ENDINGS[:2]):
+        return ()
+    with _opened(file, byte_limit(MAX_TRACE_BYTES)) as (bounded, packed):
+        if not packed:
+            return ()
+        with _archive(file, bounded) as archive:
+            return tuple(name for _, name in _files_of(file, archive))
+
+
+def documents(
+    path: str | Path, leave_out: tuple[str, ...], only: tuple[str, ...] = ("",)
+) -> Iterator[tuple[str, bytearray]]:
     """Yields name and text of each trace, one at a time.
 
     Args:
         path: A JSON file, the same under gzip, a tar archive (under gzip or not) of such files,
             or a folder of any of them.
         leave_out: Endings of files in folders and archives that are skipped.
+        only: Endings of those that are not.
 
     Raises:
         ConfigError: The path does not exist or cannot be read, gzip data or an archive is damaged,
@@ -57,19 +94,21 @@ def documents(path: str | Path, leave_out: tuple[str, ...]) -> Iterator[tuple[st
     """
     file, limit = Path(path), byte_limit(MAX_TRACE_BYTES)
     if not is_folder(file):
-        yield from _of_file(file, limit, leave_out)
+        yield from _of_file(file, limit, leave_out, only)
         return
-    for item in _in_folder(file, leave_out):
-        yield from _of_file(item, limit, leave_out)
+    for item in _in_folder(file, leave_out, only):
+        yield from _of_file(item, limit, leave_out, only)
 
 
-def _in_folder(folder: Path, leave_out: tuple[str, ...]) -> list[Path]:
+def _in_folder(folder: Path, leave_out: tuple[str, ...], only: tuple[str, ...]) -> list[Path]:
     """Returns the traces of a folder by name."""
     try:
         found = sorted(
             item
             for item in folder.iterdir()
-            if item.name.endswith(_ENDINGS) and not item.name.endswith(leave_out)
+            if item.name.endswith(_ENDINGS)
+            and item.name.endswith(only)
+            and not item.name.endswith(leave_out)
         )
         within = folder.resolve()
         outside = [item for item in found if item.resolve().parent != within]
@@ -100,8 +139,18 @@ def _with_traces(folder: Path) -> Path | None:
 
 
 def _of_file(
-    file: Path, limit: int, leave_out: tuple[str, ...]
+    file: Path, limit: int, leave_out: tuple[str, ...], only: tuple[str, ...]
 ) -> Iterator[tuple[str, bytearray]]:
+    with _opened(file, limit) as (bounded, is_archive):
+        if is_archive:
+            yield from _members(file, bounded, leave_out, only)
+        else:
+            yield str(file), _all_of(bounded)
+
+
+@contextmanager
+def _opened(file: Path, limit: int) -> Iterator[tuple[_Bounded, bool]]:
+    """Opens a file, unpacked if it is under gzip; also returns whether it is an archive."""
     with open_file(file) as raw:
         packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
@@ -110,49 +159,57 @@ def _of_file(
             bounded = _Bounded(unpacked, str(file), limit, raw.tell)
         else:
             bounded = _Bounded(raw, str(file), limit)
-        yield from _of_stream(file, bounded, leave_out)
-
-
-def _of_stream(
-    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
-) -> Iterator[tuple[str, bytearray]]:
-    head = bounded.read(_TAR_BLOCK)
-    bounded.put_back(head)
-    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        yield from _members(file, bounded, leave_out)
-    else:
-        yield str(file), _all_of(bounded)
+        head = bounded.read(_TAR_BLOCK)
+        bounded.put_back(head)
+        yield bounded, head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
 def _members(
-    file: Path, bounded: _Bounded, leave_out: tuple[str, ...]
+    file: Path, bounded: _Bounded, leave_out: tuple[str, ...], only: tuple[str, ...]
 ) -> Iterator[tuple[str, bytearray]]:
-    found = 0
+    found = False
+    with _archive(file, bounded) as archive:
+        for member, name in _files_of(file, archive):
+            if not name.endswith(only) or name.endswith(leave_out):
+                continue
+            content = archive.extractfile(member)
+            if content is None:
+                continue
+            found = True
+            place = f"{file}:{member.name}"
+            if name.endswith(".gz"):
+                unpacked = gzip.GzipFile(fileobj=content)
+                inner = _Bounded(unpacked, place, bounded.limit, content.tell)
+            else:
+                inner = _Bounded(content, place, bounded.limit)
+            yield place, _all_of(inner)
+    if not found:
+        raise ConfigError(f"{file}: no .json files in this archive")
+
+
+@contextmanager
+def _archive(file: Path, bounded: _Bounded) -> Iterator[tarfile.TarFile]:
+    """Opens an archive as a stream; explains damage that is found while it is read."""
     try:
         with tarfile.open(fileobj=bounded, mode="r|") as archive:
-            for member in archive:
-                _check_member(file, member)
-                name = PurePosixPath(member.name).name
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is None or name.startswith(".") or not name.endswith(_ENDINGS[:2]):
-                    continue
-                if name.endswith(leave_out):
-                    continue
-                found += 1
-                if found > _MAX_FILES:
-                    raise ConfigError(f"{file}: more than the limit of {_MAX_FILES} files")
-                place = f"{file}:{member.name}"
-                if name.endswith(".gz"):
-                    unpacked = gzip.GzipFile(fileobj=content)
-                    inner = _Bounded(unpacked, place, bounded.limit, content.tell)
-                else:
-                    inner = _Bounded(content, place, bounded.limit)
-                yield place, _all_of(inner)
+            yield archive
     # tarfile does not check the numbers in an archive's headers.
     except (tarfile.TarError, ValueError, LookupError, OverflowError) as error:
         raise ConfigError(f"{file}: the archive is damaged ({error}); copy it again") from error
-    if not found:
-        raise ConfigError(f"{file}: no .json files in this archive")
+
+
+def _files_of(file: Path, archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
+    """Yields the JSON files of an archive with their names, without folders."""
+    found = 0
+    for member in archive:
+        _check_member(file, member)
+        name = PurePosixPath(member.name).name
+        if not member.isfile() or name.startswith(".") or not name.endswith(_ENDINGS[:2]):
+            continue
+        found += 1
+        if found > _MAX_FILES:
+            raise ConfigError(f"{file}: more than the limit of {_MAX_FILES} files")
+        yield member, name
 
 
 def _check_member(file: Path, member: tarfile.TarInfo) -> None:

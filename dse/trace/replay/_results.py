@@ -17,14 +17,14 @@ class OriginalTime:
     """How long the replayed range took when it was recorded; None for what is not known.
 
     Attributes:
-        steps: Profiler steps in the range; 1 if none are marked.
+        steps: Profiler steps in the range, as the execution trace marks them.
         profiled_s: Time of the range in the Kineto trace, with what the profiler costs.
         unprofiled_s: Time of as many steps without the profiler, from the capture's record.
         operators_s: Host time in the operators of the range, which a replay can stand for.
         source: Where `profiled_s` comes from.
     """
 
-    steps: int = 1
+    steps: int | None = None
     profiled_s: float | None = None
     unprofiled_s: float | None = None
     operators_s: float | None = None

@@ -56,6 +56,8 @@ def test_json_has_times_coverage_and_reasons(trace, answer):
     assert (document["device"], document["collectives"]) == ("cpu", "none")
     (rank,) = document["ranks"]
     assert rank["rank"] == 3
+    # No step is marked.
+    assert rank["original"]["steps"] is None
     assert len(rank["iteration_s"]) == 2
     assert rank["replayed_s"] > 0
     assert rank["error"] is None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import shutil
+import tarfile
 
 import pytest
 
 from dse.errors import ConfigError
+from dse.trace.capture import read_records
 from dse.trace.replay import ReplayOptions, replay
 from tests.trace.replay.capturing import BATCH, capture_bags, capture_network, capture_tables
 
@@ -49,6 +52,29 @@ def test_without_its_kineto_trace_a_replay_has_no_times_to_compare(network, tmp_
     assert rank.error is None
     assert rank.coverage.time_share is None
     assert rank.coverage.operator_share == 1
+    assert rank.original.steps == 2
+
+
+def test_an_archive_is_what_the_folder_in_it_is(network, tmp_path):
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as archive:
+        archive.add(network, "network")
+    (rank,) = replay([network], FEW).ranks
+    (packed,) = replay([tmp_path / "packed.tar.gz"], FEW).ranks
+    assert packed.original == rank.original
+    assert packed.coverage == rank.coverage
+    assert read_records(tmp_path / "packed.tar.gz") == read_records(network)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_without_execution_traces_there_is_nothing_to_replay(network, tmp_path, packed):
+    bare = tmp_path / "bare"
+    shutil.copytree(network, bare, ignore=shutil.ignore_patterns("*.et.json*"))
+    if packed:
+        with tarfile.open(tmp_path / "bare.tgz", "w:gz") as archive:
+            archive.add(bare, "bare")
+        bare = tmp_path / "bare.tgz"
+    with pytest.raises(ConfigError, match="--no-execution-trace"):
+        replay([bare], FEW)
 
 
 def test_one_step_of_two_has_half_of_the_operators(network):

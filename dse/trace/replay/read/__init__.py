@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.trace.replay.read._original import Recording, UnitTimes
+from dse.trace.replay.read._original import Recording, UnitTimes, steps_in
 from dse.trace.replay.read._recorded import (
     Device,
     Opaque,
@@ -29,5 +29,6 @@ __all__ = [
     "inputs_of",
     "node_range",
     "outputs_of",
+    "steps_in",
     "tensors_in",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dse.errors import ConfigError
+from dse.trace.read import file_names, is_execution_trace, is_kineto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ class TraceFiles:
     Attributes:
         traces: Execution traces, or folders and archives of them.
         kineto: Kineto traces of the same run; there may be none.
-        captures: Folders with records of captures.
+        captures: Folders and archives that may have records of captures.
     """
 
     traces: tuple[Path, ...]
@@ -52,10 +53,18 @@ def find_files(traces: Sequence[Path], kineto: Sequence[Path]) -> TraceFiles:
     times = list(kineto)
     captures = []
     for path in traces:
-        if path.is_dir():
-            captures.append(path)
-            if not kineto and any(path.glob("*.pt.trace.json*")):
+        names = file_names(path)
+        if any(map(is_kineto, names)):
+            if not any(map(is_execution_trace, names)):
+                raise ConfigError(
+                    f"{path}: there are Kineto traces, but no execution traces, which are what a "
+                    "replay runs; capture again without `--no-execution-trace`"
+                )
+            if not kineto:
                 times.append(path)
+        if names:
+            captures.append(path)
+        if path.is_dir():
             continue
         for ending, other in _PAIRS:
             if path.name.endswith(ending):

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 _STEP = "ProfilerStep#"
 
 
+def steps_in(et: ExecutionTrace, first: int, after: int) -> int | None:
+    """Returns the number of profiler steps that begin in a range; None if none is marked.
+
+    Args:
+        et: The execution trace.
+        first: First node of the range.
+        after: Node after its last.
+    """
+    return len(_marks(et, first, after)) or None
+
+
+def _marks(et: ExecutionTrace, first: int, after: int) -> list[int]:
+    return [node for node in range(first, after) if et.name_of(node).startswith(_STEP)]
+
+
 @dataclass(frozen=True, slots=True)
 class UnitTimes:
     """Times of units when they were recorded, in seconds; 0 for units that are not in the trace.
@@ -135,7 +150,7 @@ class Recording:
         et, trace = self._et, self._trace
         nodes = np.arange(first, after)
         events = self._et_links.event[nodes]
-        marks = [node for node in nodes.tolist() if et.name_of(node).startswith(_STEP)]
+        marks = _marks(et, first, after)
         marked = self._et_links.event[marks] if marks else self._et_links.event[:0]
         if len(marked) and (marked >= 0).all():
             span_s = float(trace.duration_ns[marked].sum()) * 1e-9
@@ -149,14 +164,15 @@ class Recording:
         else:
             events = events[events >= 0]
             if not len(events):
-                return OriginalTime(source="the Kineto trace has none of the nodes")
+                unknown = "the Kineto trace has none of the nodes"
+                return OriginalTime(steps_in(et, first, after), source=unknown)
             begin = int(trace.start_ns[events].min())
             launched = [event for event, _ in self._work(first, after)]
             end = int(trace.end_ns[[*events.tolist(), *launched]].max())
             span_s = (end - begin) * 1e-9
             source = "first to last operator in the Kineto trace"
-        steps = max(1, len(marks))
+        steps = steps_in(et, first, after)
         unprofiled_s = None
-        if whole and record is not None and record.step_s_unprofiled and marks:
+        if whole and record is not None and record.step_s_unprofiled and steps:
             unprofiled_s = record.step_s_unprofiled * steps
         return OriginalTime(steps, span_s, unprofiled_s, None, source)

@@ -10,7 +10,7 @@ from dse._torch import load_torch
 from dse.errors import ConfigError
 from dse.trace.replay._results import OriginalTime, RankResult, coverage_of, skipped_of
 from dse.trace.replay.plan import CollectiveBinder, OperatorFinder, Planner, outside_constraints
-from dse.trace.replay.read import Recording, UnitSelector, node_range
+from dse.trace.replay.read import Recording, UnitSelector, node_range, steps_in
 from dse.trace.replay.run._batch import BatchScaler
 from dse.trace.replay.run._memory import MemoryBudget, MemoryWatch
 from dse.trace.replay.run._runner import PlanRunner
@@ -71,7 +71,7 @@ def replay_rank(
             "another range or part"
         )
     notes = [*et.notes]
-    times, original = None, OriginalTime()
+    times, original = None, OriginalTime(steps_in(et, first, after))
     if given.kineto is not None:
         recording = Recording(et, given.kineto)
         notes += recording.notes
