@@ -202,6 +202,9 @@ class RemoveChange(_OnSelection):
 class InsertBlock(StrictModel):
     """A new task for each of the selected ones, right ahead of it or behind it.
 
+    An operator of a thread is several tasks if it calls others, and gets one new task: ahead of
+    its first one or behind its last one.
+
     Ahead, it waits for everything that the selected task waits for, and that task waits for it.
     Behind, it waits for the selected task, and unless `blocking` is false, everything that waited
     for that task waits for the new one as well. It goes to the stream of the selected task, or to
@@ -228,10 +231,11 @@ class InsertChange(_OnSelection):
         return f"insert `{block.name}` {block.place}: {self.select}"
 
     def apply(self, editor: StepEditor) -> None:
-        """Inserts one task for each that is selected."""
+        """Inserts one task for each operator or work of a device that is selected."""
         block = self.insert
         role, ahead = TaskRole[block.role.upper()], block.place == "ahead"
-        tasks = self._tasks(editor)
+        whole = map(editor.fragments_of, self._tasks(editor))
+        tasks = tuple(dict.fromkeys(parts[0 if ahead else -1] for parts in whole))
         passes_on = block.blocking and not ahead
         followers = editor.followers() if passes_on else {}
         behind = editor.successors(tasks) if passes_on else {}

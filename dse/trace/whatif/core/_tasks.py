@@ -51,6 +51,7 @@ class StepTasks:
             if call >= 0:
                 self._launched.setdefault(call, set()).add(task)
         self._issued_ns: dict[int, int] = {}
+        self._fragments: dict[tuple[int, int], list[int]] | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -156,6 +157,26 @@ class StepTasks:
         """Returns shapes and types of the inputs of the nearest operator that recorded any."""
         index = self._inputs[task]
         return self._input_table[index] if index >= 0 else None
+
+    def fragments_of(self, task: int) -> tuple[int, ...]:
+        """Returns the tasks of the same operator on the same stream, this one included, in order.
+
+        Nested calls split an operator of a thread into several tasks; other tasks are alone.
+        """
+        known = self._made.event
+        if task >= len(known) or known[task] < 0:
+            return (task,)
+        if self._fragments is None:
+            self._fragments = {}
+            for other, event in enumerate(known.tolist()):
+                self._fragments.setdefault((self._rank[other], event), []).append(other)
+        stream = self._editor.stream_of(task)
+        mine = (
+            other
+            for other in self._fragments[self._rank[task], int(known[task])]
+            if not self._editor.is_removed(other) and self._editor.stream_of(other) == stream
+        )
+        return tuple(sorted(mine, key=lambda other: (self._start_ns[other], other)))
 
     def launch_of(self, task: int) -> int:
         """Returns the call that launched a work of a device, or -1; it may be removed by now."""

@@ -14,7 +14,7 @@ from dse.trace.whatif import (
     parse_optimization,
     read_changes,
 )
-from tests.trace.helpers import document, operator, write
+from tests.trace.helpers import document, operator, span, write
 from tests.trace.whatif.helpers import REDUCED_BYTES, Tape, rank_events
 
 
@@ -428,3 +428,37 @@ def test_notes_of_the_reader_about_missing_events_stay(tmp_path):
     captured = captured_step(read_kineto(tmp_path / "rank0.json"))
     assert any("negative duration" in note for note in captured.graph.notes)
     assert any("1 of 2 ranks have no trace: 1" in note for note in captured.graph.notes)
+
+
+@pytest.mark.parametrize(
+    ("place", "order"),
+    [("ahead", ["new", "mm", "copy_", "mm", "t"]), ("behind", ["mm", "copy_", "mm", "new", "t"])],
+)
+def test_an_operator_of_several_tasks_gets_one(tmp_path, place, order):
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 100, pid=10, tid=11),
+        operator("aten::mm", 0, 85),
+        operator("aten::copy_", 12, 8),
+        operator("aten::t", 90, 10),
+    ]
+    write(tmp_path / "cpu.json", events)
+    step = captured_step(read_kineto(tmp_path / "cpu.json"), platform="cpu")
+    answer = what_if(
+        step,
+        tmp_path,
+        "  - select: {name: 'aten::mm'}\n"
+        f"    insert: {{name: 'aten::new', duration: 40 us, place: {place}}}\n",
+    )
+    assert answer.effects[0].inserted == 1
+    assert answer.after_s == pytest.approx(140e-6)
+    graph = answer.graph.graph
+    names = [graph.names[task] for task in range(graph.task_count)]
+    starts = sorted(
+        (float(answer.timeline.start_s[task]), name.removeprefix("aten::"))
+        for task, name in enumerate(names)
+        if name.startswith("aten::")
+    )
+    assert [name for _, name in starts] == order
+    # Each task of it is scaled.
+    scaled = what_if(step, tmp_path, "  - select: {name: 'aten::mm'}\n    scale: 2x\n")
+    assert scaled.effects[0].tasks == 2
