@@ -190,6 +190,8 @@ def test_a_captured_step_is_a_workload_with_a_machine_and_ranks_of_its_own(captu
     # Two of eight devices are a whole node to rent.
     assert prediction.price_usd_per_hour == pytest.approx(31.212)
     assert job.explain().iteration_time_s == pytest.approx(CAPTURED_S)
+    # Neither an interval nor samples are known.
+    assert repr(prediction) == "Prediction(0.6900 ms, feasible)"
     assert dse.predict(str(captured)).iteration_time_s == prediction.iteration_time_s
     with pytest.raises(ConfigError):
         job.shard()
@@ -201,6 +203,7 @@ def test_a_captured_step_is_changed_by_the_parameters_of_search_spaces(captured:
     prediction = job.predict()
     assert prediction.iteration_time_s == pytest.approx(HALVED_S)
     assert prediction.throughput_samples_per_s == pytest.approx(128 / HALVED_S)
+    assert repr(prediction) == "Prediction(0.6400 ms, 200,000 samples/s, feasible)"
     assert repr(job) == f"Job(run on v100_dgx1, optimizations={steps})"
 
 

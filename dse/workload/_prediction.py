@@ -182,30 +182,37 @@ class Prediction:
         """Total bytes of each rank."""
         return totals_bytes(self.memory)
 
+    @property
+    def _has_interval(self) -> bool:
+        return not math.isnan(self.iteration_time_p5_s)
+
+    @property
+    def _has_throughput(self) -> bool:
+        return not math.isnan(self.throughput_samples_per_s)
+
     def __repr__(self) -> str:
+        time = f"{significant(1e3 * self.iteration_time_s, 4)} ms"
+        if self._has_interval:
+            low, high = 1e3 * self.iteration_time_p5_s, 1e3 * self.iteration_time_p95_s
+            time += f" ({significant(low, 4)}–{significant(high, 4)})"
+        rate = f"{significant(self.throughput_samples_per_s, 4)} samples/s"
         state = "feasible" if self.feasible else self.infeasible_reason
-        return (
-            f"Prediction({significant(1e3 * self.iteration_time_s, 4)} ms "
-            f"({significant(1e3 * self.iteration_time_p5_s, 4)}–"
-            f"{significant(1e3 * self.iteration_time_p95_s, 4)}), "
-            f"{significant(self.throughput_samples_per_s, 4)} samples/s, {state})"
-        )
+        parts = (time, rate, state) if self._has_throughput else (time, state)
+        return f"Prediction({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Shows the figures in a notebook."""
-        known = not math.isnan(self.throughput_samples_per_s)
-        interval = not math.isnan(self.iteration_time_p5_s)
         low, high = 1e3 * self.iteration_time_p5_s, 1e3 * self.iteration_time_p95_s
         cost, price = self.cost_usd_per_billion, self.price_usd_per_hour
         used, usable = self.peak_memory_bytes / _GIB, self.usable_memory_bytes / _GIB
-        rate = f"{self.throughput_samples_per_s:,.0f} samples/s" if known else ""
+        rate = f"{self.throughput_samples_per_s:,.0f} samples/s" if self._has_throughput else ""
         rented = f", {self.rented}" if self.rented else ""
         fields = (
             ("program", f"{self.program}, a lower bound" if self.is_bound else self.program),
             ("iteration time", f"{significant(1e3 * self.iteration_time_s, 4)} ms"),
             (
                 "90 % interval",
-                f"{significant(low, 4)}–{significant(high, 4)} ms" if interval else "",
+                f"{significant(low, 4)}–{significant(high, 4)} ms" if self._has_interval else "",
             ),
             ("throughput", rate),
             ("bound by", self.bound_text),
