@@ -31,6 +31,11 @@ class CudaGraphs(Optimization):
 
     def apply(self, editor: StepEditor) -> None:
         """Replaces the host work between the first and the last launch of each stretch."""
+        if editor.machine.kind == "cpu":
+            raise ConfigError(
+                "the step was captured on a CPU: no work of a GPU was launched, so no graph can "
+                "be made"
+            )
         platform = editor.machine.platform
         launch_s = platform.host.graph_launch_s if platform else _LAUNCH_S
         launch_s = launch_s if self.launch is None else self.launch

@@ -55,6 +55,13 @@ def test_rules_for_gpus_are_refused_or_noted(tmp_path):
     assert not apply(norms, "batch_norm=0.7").notes
 
 
+def test_graphs_of_launches_are_for_gpus(tmp_path):
+    for platform in ("cpu", ""):
+        tape = Tape().op("aten::mm").op("aten::relu")
+        with pytest.raises(ConfigError, match="captured on a CPU"):
+            apply(tape.capture(tmp_path, platform=platform), "cuda_graphs=0us")
+
+
 def test_slices_without_number_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"slices of 64 B make 262,144 of them; at most 100,000"):
         apply(two_ranks(tmp_path, 2**22), "p3=64B")
