@@ -13,7 +13,7 @@ from dse.machine.collectives import link_from_measurement
 from dse.machine.kernels import HOST_COPY_EFFICIENCY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dse.calibration.microbench import CollectiveMeasurement, KernelMeasurement, SessionResult
 
@@ -25,6 +25,17 @@ _INSIDE_CACHE = 0.5
 
 #: Algorithm bandwidth of an all-reduce of two that no PCIe link of today reaches.
 _FASTEST_PCIE_BYTES_PER_S = 60e9
+
+#: Most of a short call's time that may be the time of its bytes for the rest to be a fixed time;
+#: up to the smaller share all of it is, since few bytes are in faster caches.
+_MOST_BYTES_SHARE = 0.5
+_FEW_BYTES_SHARE = 0.2
+
+#: Most of a long copy's time that may be fixed for the rest to tell a rate.
+_MOST_FIXED_SHARE = 0.5
+
+#: Rate and fixed time of copies to a GPU that were not measured: half of PCIe 4.0 with 16 lanes.
+_ASSUMED_PCIE_BYTES_PER_S, _ASSUMED_PCIE_LATENCY_S = 16e9, 10e-6
 
 #: Share of the memory that a job cannot have.
 _RESERVED_SHARE = 0.1
@@ -62,6 +73,9 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     Args:
         result: Measurements.
         ranks: Ranks that share a CPU; on GPUs each rank has its own device.
+
+    Raises:
+        CalibrationError: No stream is so small that the fixed time of a kernel shows.
     """
     machine = result.machine
     # Fresh points check the fits; nothing of theirs may enter what the fits are ratios to.
@@ -77,7 +91,7 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
         for point in kernels
         if point.op == "elementwise"
     ]
-    floor_s = min(time_s for _, time_s in streams)
+    elementwise = tuple(streams)
     cache_bytes = machine.last_level_cache_bytes or 32 * 2**20
     # A copy within the device reads and writes every byte, like any stream.
     streams += [
@@ -88,6 +102,14 @@ def device_spec(result: SessionResult, ranks: int) -> DeviceSpec:
     far = [size / time_s for size, time_s in streams if size > _BEYOND_CACHE * cache_bytes]
     largest = max(streams)
     bandwidth = max(far, default=largest[0] / largest[1])
+    floor_s = _fixed_s(elementwise, bandwidth)
+    if floor_s is None:
+        smallest = min(elementwise)
+        raise CalibrationError(
+            f"the fixed time of a kernel is not known: the smallest stream, of "
+            f"{smallest[0]:.3g} B in {1e6 * smallest[1]:.3g} us, takes the time of its bytes; "
+            "raise --budget"
+        )
     near = [size / time_s for size, time_s in streams if size < _INSIDE_CACHE * cache_bytes]
     memory_bytes = machine.memory_bytes / sharers
     return DeviceSpec(
@@ -116,22 +138,60 @@ def fit_points(kernels: Iterable[KernelMeasurement]) -> tuple[KernelMeasurement,
     return tuple(point for point in kernels if point.purpose is Purpose.FIT)
 
 
-def host_link_spec(result: SessionResult) -> HostLinkSpec:
-    """Returns the path from host memory to the device.
+def host_link_spec(result: SessionResult, device: DeviceSpec) -> tuple[HostLinkSpec, str]:
+    """Returns the path from host memory to the device, and why it is assumed.
 
-    The bandwidth is that of the largest copies: on a CPU smaller ones stay in the cache.
+    The bandwidth is that of the largest copies: on a CPU smaller ones stay in the cache. No copy
+    is faster than the memory that it fills. Copies that do not tell their fixed time from their
+    rate give neither.
+
+    Args:
+        result: Measurements.
+        device: The device.
+
+    Returns:
+        The path, and the reason why its figures are assumed; empty where they are measured.
     """
     copies = sorted(
         (dict(point.sizes)["size_bytes"], point.time_s)
         for point in fit_points(result.kernels)
         if point.op == "memcpy_h2d"
     )
-    latency_s = min(time_s for _, time_s in copies)
+    memory = device.memory_bandwidth_bytes_per_s
     beyond = _BEYOND_CACHE * result.machine.last_level_cache_bytes
     large = [copy for copy in copies if copy[0] > beyond] or copies[-1:]
+    latency_s = _fixed_s(copies, max(size / time_s for size, time_s in large))
     # A model of latency and bandwidth should reproduce the best of them.
-    rate = max(size / max(time_s - latency_s, 0.1 * time_s) for size, time_s in large)
-    return HostLinkSpec(bandwidth_bytes_per_s=rate / HOST_COPY_EFFICIENCY, latency_s=latency_s)
+    rates = [
+        size / (time_s - latency_s)
+        for size, time_s in large
+        if latency_s is not None and latency_s <= _MOST_FIXED_SHARE * time_s
+    ]
+    if latency_s is not None and rates:
+        rate = min(max(rates), memory)
+        return HostLinkSpec(rate / HOST_COPY_EFFICIENCY, latency_s), ""
+    reason = (
+        f"copies of {copies[0][0]:.3g} to {copies[-1][0]:.3g} B do not tell fixed time from rate"
+    )
+    if device.kind == "cpu":
+        # A copy within a memory reads and writes every byte.
+        return HostLinkSpec(0.5 * memory / HOST_COPY_EFFICIENCY, device.kernel_floor_s), reason
+    return HostLinkSpec(_ASSUMED_PCIE_BYTES_PER_S, _ASSUMED_PCIE_LATENCY_S), reason
+
+
+def _fixed_s(calls: Sequence[tuple[float, float]], bytes_per_s: float) -> float | None:
+    """Returns the fixed time of calls, or None if even the smallest takes the time of its bytes.
+
+    Args:
+        calls: Bytes and time of each.
+        bytes_per_s: Rate of large ones.
+    """
+    size_bytes, time_s = min(calls)
+    bytes_s = size_bytes / bytes_per_s
+    if bytes_s > _MOST_BYTES_SHARE * time_s:
+        return None
+    few = bytes_s <= _FEW_BYTES_SHARE * time_s
+    return min(other_s for _, other_s in calls) if few else time_s - bytes_s
 
 
 def link_spec(collectives: Iterable[CollectiveMeasurement], device: str) -> LinkSpec | None:

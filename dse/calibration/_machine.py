@@ -61,7 +61,9 @@ class MachineCalibration:
         link: Interconnect of the ranks, or None when it was not measured.
         kernels: Fitted operators.
         collectives: Fitted collectives.
-        left_out: Operators and collectives with too few points for a fit, and why.
+        left_out: What was not measured well enough: operators and collectives with too few points
+            for a fit and why, and the path from host memory where it is assumed.
+        host_link_assumed: Why that path is assumed; empty where it was measured.
     """
 
     origin: FitOrigin
@@ -73,6 +75,7 @@ class MachineCalibration:
     kernels: tuple[KernelCalibration, ...]
     collectives: tuple[CollectiveCalibration, ...]
     left_out: tuple[str, ...]
+    host_link_assumed: str = ""
 
 
 def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibration:
@@ -86,11 +89,12 @@ def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibrat
         ranks: Ranks of the machine.
 
     Raises:
-        CalibrationError: The session ended before the basic figures were measured.
+        CalibrationError: The session ended before the basic figures were measured, or without a
+            stream that is short enough to tell the fixed time of a kernel.
     """
     check_measured(result)
     device = device_spec(result, ranks)
-    host_link = host_link_spec(result)
+    host_link, assumed = host_link_spec(result, device)
     link = link_spec(result.collectives, result.machine.device)
     origin = FitOrigin(
         name=name, device=device.name, source=_source(result), as_of=result.date[:10]
@@ -116,7 +120,8 @@ def fit_machine(name: str, result: SessionResult, ranks: int) -> MachineCalibrat
         link=link,
         kernels=tuple(fits.kernels),
         collectives=tuple(fits.collectives),
-        left_out=tuple(fits.left_out),
+        left_out=(*([f"host link: {assumed}; assumed"] if assumed else []), *fits.left_out),
+        host_link_assumed=assumed,
     )
 
 

@@ -138,7 +138,11 @@ def _yaml_text(calibration: MachineCalibration, fitted: list[str]) -> str:
                 "kind": "memory" if device.kind == "cpu" else "pcie",
                 "bandwidth": _gigabytes_per_s(calibration.host_link.bandwidth_bytes_per_s),
                 "latency": _microseconds(calibration.host_link.latency_s),
-                **measured,
+                **(
+                    {"origin": "assumed", "source": calibration.host_link_assumed}
+                    if calibration.host_link_assumed
+                    else measured
+                ),
             },
         },
         "default_link": link_block["kind"],

@@ -203,6 +203,69 @@ def test_without_basic_figures_there_is_no_platform(missing, message):
         fit_machine("here", replace(session(), **missing), 2)
 
 
+def of_sizes(
+    streams: tuple[float, ...], copies: tuple[float, ...], *, device: str = "cpu"
+) -> SessionResult:
+    """The session with streams and copies of these sizes only, by its laws."""
+    usual = session()
+    kept = [one for one in usual.kernels if one.op not in ("elementwise", "memcpy_h2d")]
+    kept += [
+        kernel("elementwise", {"traffic_bytes": size}, 2e-6 + size / 20e9, 0) for size in streams
+    ]
+    kept += [kernel("memcpy_h2d", {"size_bytes": size}, 1e-6 + size / 8e9, 0) for size in copies]
+    machine = replace(MACHINE, device=device)
+    return replace(usual, kernels=tuple(kept), machine=machine)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_two_streams_and_two_copies_tell_floors_and_rates(device):
+    # The bytes of the short ones take a third of their time.
+    result = of_sizes((2e4, 2e8), (4e3, 1e8), device=device)
+    machine = fit_machine("here", result, 1)
+    assert machine.device.kernel_floor_s == pytest.approx(2e-6, rel=0.01)
+    assert machine.device.memory_bandwidth_bytes_per_s == pytest.approx(20e9, rel=0.01)
+    assert machine.host_link.latency_s == pytest.approx(1e-6, rel=0.01)
+    assert float(host_copy_time_s(machine.host_link, 1e8)) == pytest.approx(1e8 / 8e9, rel=0.01)
+    assert machine.host_link_assumed == ""
+
+
+def test_few_bytes_belong_to_the_fixed_time():
+    machine = fit_machine("here", of_sizes((1e3, 2e8), (1e3, 1e8)), 1)
+    assert machine.device.kernel_floor_s == pytest.approx(2e-6 + 1e3 / 20e9)
+    assert machine.host_link.latency_s == pytest.approx(1e-6 + 1e3 / 8e9)
+
+
+@pytest.mark.parametrize("streams", [(142e6,), (1e3,), (1e6, 142e6)])
+def test_streams_that_do_not_tell_the_floor_make_no_platform(streams):
+    with pytest.raises(CalibrationError, match=r"fixed time of a kernel .*raise --budget"):
+        fit_machine("here", of_sizes(streams, (2e3, 1e8)), 1)
+
+
+@pytest.mark.parametrize("copies", [(4e4,), (1e8,), (2e3, 3e3), (1e7, 1e8)])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_copies_that_do_not_tell_latency_from_rate_leave_an_assumption(tmp_path, copies, device):
+    machine = fit_machine("here", of_sizes((2e3, 2e8), copies, device=device), 1)
+    assert machine.left_out[0].startswith("host link: ")
+    copy_s = float(host_copy_time_s(machine.host_link, 1e8))
+    # On a CPU half of what streams reach: a copy reads and writes.
+    assert copy_s == pytest.approx(1e-2 if device == "cpu" else 7.4e-3, rel=0.02)
+    platform = write_machine(machine, tmp_path / "here.yaml")
+    origins = {fact.origin for fact in platform.facts if "host_link" in fact.quantity}
+    assert origins == {"assumed"}
+
+
+def test_no_copy_is_faster_than_the_memory():
+    result = of_sizes((2e3, 2e8), (1e3, 1e5))
+    cached = tuple(
+        replace(one, time_s=1e-6 + dict(one.sizes)["size_bytes"] / 200e9)
+        if one.op == "memcpy_h2d"
+        else one
+        for one in result.kernels
+    )
+    machine = fit_machine("here", replace(result, kernels=cached), 1)
+    assert float(host_copy_time_s(machine.host_link, 1e9)) >= 1e9 / 20e9
+
+
 def test_the_written_platform_predicts_what_was_measured(tmp_path):
     platform = write_machine(fit_machine("here", session(), 2), tmp_path / "here.yaml")
     assert (tmp_path / "here.calibration.json").is_file()

@@ -135,7 +135,7 @@ class _Session:
             *(record.point for record in before.skipped),
         }
         self._host = plan.host and before.host is None and None not in finished
-        self._kernels = [point for point in plan.kernels if point not in finished]
+        self._kernels = [point for point in plan.kernels_in_order() if point not in finished]
         self._collectives = [point for point in plan.collectives if point not in finished]
 
     def run(self) -> None:

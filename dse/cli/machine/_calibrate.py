@@ -289,7 +289,8 @@ def _next_step(
 def _enough(plan: MeasurementPlan, result: SessionResult, pace: _Pace) -> str:
     """Returns the end of `raise --budget`: to how much, for all that a prediction needs."""
     kernels = _points_left(
-        ((point, point.op if point.op in _NEEDED else "") for point in plan.kernels), result
+        ((point, point.op if point.op in _NEEDED else "") for point in plan.kernels_in_order()),
+        result,
     )
     exchanged = _points_left(
         ((point, f"{point.op} on {point.ranks}") for point in plan.collectives), result

@@ -386,7 +386,7 @@ def test_a_prediction_is_suggested_when_it_can_be_trusted(tmp_path):
     result = SimpleNamespace(kernels=(), collectives=(), skipped=())
     plan = SimpleNamespace(
         operators=("gemm", "memcpy_h2d"),
-        kernels=(),
+        kernels_in_order=tuple,
         collectives=(CollectivePoint("all_reduce", 2, 1024, Purpose.FIT),),
     )
 

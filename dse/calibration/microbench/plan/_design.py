@@ -6,6 +6,9 @@ sequence, so the first points of an operator always fill its space, however many
 Operators take turns, weighted by how many sizes they have, and every fourth point of an operator
 is held out: it comes from a sequence of another seed and is not among its fit points.
 
+Before these turns come the smallest and the largest size of the operators that the figures of a
+platform are taken from: however short a session is, they tell fixed times from rates.
+
 Collectives are measured at powers of two of the size, taken in the order of the van der Corput
 sequence, all operations at each size; held-out sizes lie between them.
 """
@@ -42,6 +45,9 @@ COLLECTIVES = (
     "send_recv",
 )
 
+#: Operators that the figures of a platform are taken from; no platform is made without them.
+_BASIC = ("gemm", "elementwise", "memcpy_h2d")
+
 #: One point in so many is held out.
 _HELD_OUT_EVERY = 4
 
@@ -54,7 +60,7 @@ _SMALLEST_LOG2_BYTES, _LARGEST_LOG2_BYTES = 9, 26
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """Everything that one session measures, in order.
+    """Everything that one session measures.
 
     Attributes:
         device: ``cpu`` or ``cuda``.
@@ -64,9 +70,9 @@ class MeasurementPlan:
         operators: Names of the operators.
         points: Points of an operator of weight 1.
         collectives_backend: ``gloo`` or ``nccl``.
-        kernels: Operators and sizes.
-        collectives: Collectives and sizes; those of one number of ranks are together. None when
-            only operators are measured.
+        kernels: Operators and sizes, in turns.
+        collectives: Collectives and sizes, in the order of measuring; those of one number of
+            ranks are together. None when only operators are measured.
         host: Whether host overheads are measured.
         version: :data:`PLAN_VERSION` that the plan was made by.
         busy_devices: Devices that run an operator at the same time while it is measured.
@@ -85,6 +91,20 @@ class MeasurementPlan:
     version: int = PLAN_VERSION
     busy_devices: int = 1
 
+    def kernels_in_order(self) -> tuple[KernelPoint, ...]:
+        """Returns operators and sizes in the order of measuring.
+
+        The extremes of the basic operators come first, the small ones of all before the large
+        ones. This order is no part of the digest: logs of the plain one are continued.
+        """
+        groups: dict[tuple[str, str], list[KernelPoint]] = {}
+        for point in self.kernels:
+            if point.op in _BASIC and point.purpose is Purpose.FIT:
+                groups.setdefault((point.op, point.precision), []).append(point)
+        ends = [(min(group, key=_amount), max(group, key=_amount)) for group in groups.values()]
+        smallest, largest = zip(*ends, strict=True) if ends else ((), ())
+        return tuple(dict.fromkeys((*smallest, *largest, *self.kernels)))
+
     def kernels_digest(self) -> str:
         """Returns a short text that differs for other sizes of operators."""
         form = [[point.op, point.sizes, point.precision, point.purpose] for point in self.kernels]
@@ -93,6 +113,12 @@ class MeasurementPlan:
     def collectives_digest(self) -> str:
         """Returns a short text that differs for other sizes of collectives."""
         return _digest([[point.op, point.ranks, point.size_bytes] for point in self.collectives])
+
+
+def _amount(point: KernelPoint) -> float:
+    """Returns how much a basic operator does: operations of a product, else bytes."""
+    work = OPERATORS[point.op].work(dict(point.sizes))
+    return work.flops or work.traffic_bytes
 
 
 def _digest(*form: object) -> str:

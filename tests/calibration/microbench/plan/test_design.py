@@ -116,6 +116,28 @@ def test_a_short_session_has_what_a_platform_needs():
     assert {point.op for point in standard().kernels[:6]} >= {"gemm", "elementwise", "memcpy_h2d"}
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_extremes_of_what_a_platform_needs_are_measured_first(device):
+    plan = make_plan(device, local_ranks=1, threads=1, points=8)
+    ordered = plan.kernels_in_order()
+    assert Counter(ordered) == Counter(plan.kernels)
+    # Products in each precision, a stream and a copy: the shortest of all, then the longest.
+    count = 3 if device == "cpu" else 7
+    for points, extreme in ((ordered[:count], min), (ordered[count : 2 * count], max)):
+        assert {point.purpose for point in points} == {Purpose.FIT}
+        assert len({(point.op, point.precision) for point in points}) == count
+        for op in ("elementwise", "memcpy_h2d"):
+            (found,) = [point.sizes for point in points if point.op == op]
+            assert found == extreme(point.sizes for point in of(op, Purpose.FIT, plan))
+    rest = [point for point in plan.kernels if point not in ordered[: 2 * count]]
+    assert list(ordered[2 * count :]) == rest
+
+
+def test_a_plan_without_basic_operators_keeps_its_order():
+    plan = make_plan(local_ranks=1, threads=1, operators=["softmax"], points=4)
+    assert plan.kernels_in_order() == plan.kernels
+
+
 @pytest.mark.parametrize("count", [12, 24, 48, 96])
 def test_prefixes_fill_the_space_better_than_random_ones(count):
     # Shares of gemm's sizes below limits nothing cuts off: every half of every axis in balance.
