@@ -26,20 +26,31 @@ class BudgetError(ConfigError):
         cause: What was found, as a clause.
         budget_s: The budget, in seconds.
         needed_s: Budget that is expected to give every median an interval, in seconds.
+        share_s: What these candidates have of the budget, in seconds: less than all of it where
+            there are candidates of other numbers of ranks.
     """
 
-    def __init__(self, cause: str, budget_s: float, needed_s: float) -> None:
+    def __init__(
+        self, cause: str, budget_s: float, needed_s: float, share_s: float | None = None
+    ) -> None:
         self.cause, self.budget_s, self.needed_s = cause, budget_s, needed_s
+        self.share_s = budget_s if share_s is None else share_s
+        part = (
+            f"of it, candidates of this number of ranks have {self.share_s:.3g} s; "
+            if self.share_s < budget_s
+            else ""
+        )
         super().__init__(
-            f"a budget of {budget_s:.3g} s is too short: {cause}; give {budget_text(needed_s)} "
+            f"a budget of {budget_s:.3g} s is too short: {part}{cause}; "
+            f"give {budget_text(needed_s)} "
             "for six rounds, the fewest that tell candidates apart, or run fewer candidates",
             key="budget_s",
             value=budget_s,
             limit=needed_s,
         )
 
-    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, float, float]]:
-        return BudgetError, (self.cause, self.budget_s, self.needed_s)
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, float, float, float]]:
+        return BudgetError, (self.cause, self.budget_s, self.needed_s, self.share_s)
 
 
 def budget_text(seconds: float) -> str:
@@ -90,12 +101,14 @@ class Costs:
         """
         started = len(self.starts_s)
         left = self.total - started
-        ahead_s = left * min(self.starts_s) + unsampled * self.round_s / self.total
+        starts_s = left * min(self.starts_s)
+        ahead_s = starts_s + unsampled * self.round_s / self.total
         known = started > 1 or not left or elapsed_s > 0.5 * budget_s
         if known and elapsed_s + ahead_s > budget_s:
+            others = f", the other {left} about {starts_s:.3g} s," if left else ""
             raise BudgetError(
-                f"starting {started} of {self.total} took {elapsed_s:.3g} s and a round takes "
-                f"about {self.round_s:.3g} s",
+                f"starting {started} of {self.total} took {elapsed_s:.3g} s{others} and a round "
+                f"takes about {self.round_s:.3g} s",
                 budget_s,
                 self.needed_s,
             )

@@ -99,7 +99,8 @@ class RunMeasurement:
                 latest.append(self._group(ranks, group, budget_s, start_s, latest.append))
             except BudgetError as error:
                 whole_s = error.needed_s / share
-                raise BudgetError(error.cause, self._options.budget_s, whole_s) from None
+                share_s = error.share_s if len(groups) > 1 else None
+                raise BudgetError(error.cause, self._options.budget_s, whole_s, share_s) from None
             except KeyboardInterrupt:
                 if not found and not latest:
                     raise

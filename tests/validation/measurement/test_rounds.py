@@ -120,6 +120,9 @@ def test_a_budget_too_short_to_start_all_is_an_error_after_two_starts():
         measured(ranks, long(60.0), names="abcdefghi")
     # A start takes 10 s, so nine take 90 s; a sample takes 3 s.
     assert (error.value.key, error.value.value) == ("budget_s", 60.0)
+    assert error.value.share_s == error.value.budget_s == 60.0
+    # What was compared: 20 s until now, 70 s for the others, 27 s for a round.
+    assert [f"{seconds} s" in error.value.cause for seconds in (20, 70, 27)] == [True] * 3
     assert error.value.needed_s == error.value.limit == pytest.approx(1.2 * 9 * (10 + 6 * 3))
     assert ranks.now_s - 1000.0 == pytest.approx(20.0)
 
@@ -214,3 +217,12 @@ def test_a_loss_that_is_no_finite_number_on_any_rank_is_told(loss):
     assert found.diverged
     (found,) = measured(FakeRanks(always(0.01)), names="a")
     assert not found.diverged
+
+
+def test_the_share_of_a_budget_survives_another_process():
+    error = BudgetError("starting 1 of 1 took 5 s", 8.0, 20.0, 4.0)
+    kind, arguments = error.__reduce__()
+    again = kind(*arguments)
+    assert (str(again), again.share_s, again.value) == (str(error), 4.0, 8.0)
+    assert "4 s" in str(error)
+    assert BudgetError("starting 1 of 1 took 9 s", 8.0, 20.0).share_s == 8.0

@@ -338,7 +338,7 @@ def test_every_trainer_has_factors_of_its_own(study, oracle, monkeypatch):
         validate_study(validated, replace(OPTIONS, trainer="torchrec", calibrated=True))
 
 
-def test_a_budget_is_advised_for_candidates_of_all_numbers_of_ranks(tmp_path, monkeypatch):
+def test_a_budget_is_advised_for_candidates_of_all_numbers_of_ranks(study, tmp_path, monkeypatch):
     both = make_study(tmp_path, world_size="[1, 2]")
     groups = []
 
@@ -352,7 +352,13 @@ def test_a_budget_is_advised_for_candidates_of_all_numbers_of_ranks(tmp_path, mo
     ((count, budget_s),) = groups
     total = len(feasible_trials(both.result))
     assert 0 < count < total
-    assert error.value.value == 20.0
+    assert error.value.value == error.value.budget_s == 20.0
+    assert error.value.share_s == budget_s
+    assert f"{budget_s:.3g} s" in str(error.value)
     # The first group has its share of the budget, and needs its share of the advised one.
     assert budget_s == pytest.approx(20.0 * count / total, rel=0.01)
     assert error.value.needed_s == pytest.approx(90.0 * total / count)
+    # Candidates of one number of ranks have all of it.
+    with pytest.raises(BudgetError) as error:
+        validate_study(study.result, replace(OPTIONS, top=1, budget_s=20.0))
+    assert error.value.share_s == 20.0
