@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+import math
 import re
 from typing import Any
 
@@ -42,6 +43,15 @@ _ROW = re.compile(r"^\s*\d+\s+\d+\s+[a-z]\w*\s")
 _ROW_INSIDE = re.compile(r"\s\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+-?\d+\s+)?\d+\.\d+\s")
 
 _TIME, _CPU_TIME, _WRONG = "time", "cputime", "#wrong"
+
+#: Column of bus bandwidths over algorithm bandwidths, which differ by operation and ranks.
+BUS_RATIO = "bus_ratio"
+
+#: Operator that is printed where nothing is reduced.
+NO_REDUCTION = "none"
+
+#: Rates of at least so many GB/s have enough digits for their ratio.
+_LEAST_RATE = 2.0
 
 #: Most different labels of a log: runs of one launcher have the same.
 _MOST_LABELS = 8
@@ -98,8 +108,8 @@ class _Rows:
         default_factory=lambda: {
             name: []
             for name in (
-                *("op", "ranks", "nodes", "size_bytes", "dtype", "redop", "nccl", "device"),
-                "time_us",
+                *("op", "ranks", "nodes", "size_bytes", "dtype", "redop", BUS_RATIO, "nccl"),
+                *("device", "time_us"),
             )
         }
     )
@@ -120,9 +130,10 @@ def parse_nccl_log(text: str, file: str, *, in_place: bool) -> Table:
         in_place: Take the second half of the columns.
 
     Returns:
-        A table with the columns `op`, `ranks`, `nodes`, `size_bytes`, `dtype`, `redop` and
-        `time_us`, and `nccl` and `device` where the log states them. The first
-        three are missing where no run names them, and hold None where only some do.
+        A table with the columns `op`, `ranks`, `nodes`, `size_bytes`, `dtype`, `redop`,
+        `bus_ratio` and `time_us`, and `nccl` and `device` where the log states them. The first
+        three are missing where no run names them, and hold None where only some do, as the ratio
+        does where rates are too small or of ranks that the log does not say.
 
     Raises:
         ConfigError: The log holds launch times of the CPU, lacks the wanted columns or any result,
@@ -210,10 +221,13 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
             rows.torn.append(number)
         return
     cells = line.split()
+    if run.header[3] == "redop" and len(cells) > 3 and not cells[3].isalpha():
+        # Early versions left this column blank where nothing is reduced.
+        cells.insert(3, NO_REDUCTION)
     time_at = _time_column(run.header, in_place)
     try:
         time_us = float(cells[time_at])
-        _ = float(cells[time_at + 1]), float(cells[time_at + 2])
+        rate, bus_rate = float(cells[time_at + 1]), float(cells[time_at + 2])
         # Two numbers that ran into each other may have more digits than Python reads.
         size, data_type = int(cells[0]), cells[2]
     except (IndexError, ValueError):
@@ -225,9 +239,12 @@ def _row(line: str, number: int, run: _Run, in_place: bool, rows: _Rows) -> None
     if _is_wrong(run.header, cells, time_at):
         rows.wrong.append(number)
     reduction = cells[3] if run.header[3] == "redop" else None
+    # Of several groups nccl-tests counts all ranks in the bus bandwidth.
+    known = len(run.groups) == 1 and run.ranks() is not None and _LEAST_RATE <= rate < math.inf
+    ratio = round(bus_rate / rate, 3) if known else None
     row = (
-        *(run.op, run.ranks(), run.nodes(), size, data_type, reduction, run.nccl, run.device),
-        time_us,
+        *(run.op, run.ranks(), run.nodes(), size, data_type, reduction, ratio, run.nccl),
+        *(run.device, time_us),
     )
     for column, value in zip(rows.values.values(), row, strict=True):
         column.append(value)

@@ -19,7 +19,7 @@ from dse.calibration.measurements._columns import (
 )
 from dse.calibration.measurements._dispatch import all_to_alls, is_dispatch_table
 from dse.calibration.measurements._names import TIME_UNITS
-from dse.calibration.measurements._nccl_log import is_nccl_log, parse_nccl_log
+from dse.calibration.measurements._nccl_log import BUS_RATIO, is_nccl_log, parse_nccl_log
 from dse.errors import ConfigError
 from dse.machine.platforms import may_be_same_device, nearest_platform
 
@@ -100,7 +100,7 @@ class Opened:
         time_s = self.checker.positive(self.columns.of["time"]) * TIME_UNITS[self.unit]
         self.checker.finish()
         check_count(self.table, minimum_points)
-        used = tuple(self.columns.of.values())
+        used = (*self.columns.of.values(), BUS_RATIO)
         repeats = check_repeats(self.table, keys, time_s, tolerance, used, option=option)
         return {
             "time_s": time_s,

@@ -13,6 +13,7 @@ from dse.calibration.measurements._names import (
     TYPE_WORDS,
     value_bytes_of,
 )
+from dse.calibration.measurements._nccl_log import BUS_RATIO, NO_REDUCTION
 from dse.calibration.measurements._open import needed, open_measurements
 from dse.calibration.measurements._samples import (
     CollectiveSamples,
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dse.calibration.measurements._open import Opened
+
+
+#: Operations that reduce, and those that do not; logs of `send_recv` name an operator as well.
+_REDUCING = ("all_reduce", "reduce_scatter")
+_NOT_REDUCING = ("all_gather", "all_to_all", "broadcast")
+
+#: What is to be done about rows of another operation.
+_RUN_AS = "pass the operation that was run as --op, or choose the rows of one with --where"
+
+#: Most that a ratio of printed bandwidths may be off.
+_RATIO_TOLERANCE = 0.03
 
 
 def read_exchange(
@@ -154,6 +166,8 @@ def _read(
     )
     op = opened.words("op", options.op, COLLECTIVE_WORDS)
     ranks = opened.numbers_or("ranks", options.ranks, least=2)
+    if opened.table.is_log:
+        _check_operations(opened, op, ranks)
     nodes = _nodes(opened)
     size, dtype, unit_notes = _message_sizes(opened)
     nccl = _versions(opened)
@@ -173,6 +187,43 @@ def _read(
         option="--tolerance",
     )
     return CollectiveSamples(**keys, nodes=nodes, **common)
+
+
+def _check_operations(opened: Opened, op: NDArray[np.str_], ranks: NDArray[np.int64]) -> None:
+    """Refuses rows of a log of nccl-tests that cannot be of the operation they are taken for."""
+    table = opened.table
+    rows = len(table)
+    named = table.columns[opened.columns.of["op"]].tolist()
+    known = np.array([COLLECTIVE_WORDS.find(str(word)) is not None for word in named])
+    operators = table.columns.get("redop", np.full(rows, None))
+    given = np.array([word is not None for word in operators.tolist()], dtype=np.bool_)
+    reduces = given & (operators != NO_REDUCTION)
+    ratios = table.columns.get(BUS_RATIO, np.full(rows, None)).astype(np.float64)
+    for name in np.unique(op[known]).tolist():
+        of = known & (op == name)
+        wrong = of & (name in _NOT_REDUCING) & reduces
+        wrong |= of & (name in _REDUCING) & given & ~reduces
+        what = "of no reduction" if name in _REDUCING else "of a reduction"
+        opened.checker.refuse("redop", wrong, f"{what}, and not of `{name}`", _RUN_AS)
+        expected = _bus_ratios(name, ranks.astype(np.float64))
+        off = np.min([abs(ratios / one - 1) for one in expected], axis=0) > _RATIO_TOLERANCE
+        opened.checker.refuse(
+            BUS_RATIO,
+            of & ~wrong & off,
+            f"bus over algorithm bandwidth of another operation than `{name}`",
+            _RUN_AS,
+        )
+
+
+def _bus_ratios(op: str, ranks: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Returns what nccl-tests may print as bus bandwidth over algorithm bandwidth."""
+    share, one = (ranks - 1) / ranks, np.ones(len(ranks))
+    if op == "all_reduce":
+        return [2 * share]
+    if op == "all_to_all":
+        return [share]
+    # Early versions left out a rank's own part in both bandwidths.
+    return [share, one] if op in ("all_gather", "reduce_scatter") else [one]
 
 
 def _versions(opened: Opened) -> NDArray[np.str_]:
@@ -201,6 +252,13 @@ def _message_sizes(
     opened: Opened,
 ) -> tuple[NDArray[np.int64], NDArray[np.str_], tuple[str, ...]]:
     """Returns sizes in bytes, data types, and notes on the unit."""
+    if opened.table.is_log and opened.options.size_unit == "elements":
+        raise ConfigError(
+            f"{opened.table.origin.file}: --size-unit elements: the sizes of a log of nccl-tests "
+            "are in bytes; leave it out",
+            key="size_unit",
+            value="elements",
+        )
     unit, notes = size_unit(opened.table, opened.columns, opened.options)
     size = opened.sizes("size")
     column = opened.columns.of.get("dtype")

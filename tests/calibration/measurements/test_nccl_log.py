@@ -7,6 +7,7 @@ import pytest
 from dse.calibration.measurements import ColumnOptions, read_collective, read_gemm
 from dse.errors import ConfigError
 from tests.calibration.measurements.helpers import refusal, write
+from tests.nccl_logs import nccl_log
 
 LOGS = Path(__file__).parent / "logs"
 NEW, OLD = LOGS / "new_header.txt", LOGS / "old_header.txt"
@@ -236,3 +237,101 @@ def test_nodes_are_known_where_hosts_have_equally_many_ranks(tmp_path, ranks, no
     ]
     path = write(tmp_path, "log.txt", RUN.replace(RANKS, "\n".join(lines) + "\n"))
     assert set(read(path, op="all_reduce").nodes.tolist()) == {nodes}
+
+
+def law(size):
+    return 1e-5 + size / 100e9
+
+
+@pytest.mark.parametrize("op", ["all_gather", "all_to_all", "broadcast"])
+@pytest.mark.parametrize("run", ["all_reduce", "reduce_scatter"])
+def test_a_reduction_is_not_taken_for_another_operation(tmp_path, run, op):
+    path = write(tmp_path, "log.txt", nccl_log(run, 1, law, named=False))
+    with pytest.raises(ConfigError) as error:
+        read(path, op=op)
+    found = {one.field: one.message for one in error.value.diagnostics}
+    assert "`sum`" in found["redop"]
+    assert f"`{op}`" in found["redop"]
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter"])
+@pytest.mark.parametrize("run", ["all_gather", "alltoall"])
+def test_what_reduces_nothing_is_not_taken_for_a_reduction(tmp_path, run, op):
+    path = write(tmp_path, "log.txt", nccl_log(run, 1, law, named=False))
+    with pytest.raises(ConfigError) as error:
+        read(path, op=op)
+    found = {one.field: one.message for one in error.value.diagnostics}
+    assert "`none`" in found["redop"]
+    assert f"`{op}`" in found["redop"]
+
+
+@pytest.mark.parametrize(
+    ("run", "op"),
+    [
+        ("all_reduce", "reduce_scatter"),
+        ("reduce_scatter", "all_reduce"),
+        ("alltoall", "broadcast"),
+        ("all_reduce", "send_recv"),
+    ],
+)
+def test_the_ratio_of_bandwidths_tells_operations_apart(tmp_path, run, op):
+    path = write(tmp_path, "log.txt", nccl_log(run, 1, law, named=False))
+    with pytest.raises(ConfigError) as error:
+        read(path, op=op)
+    (problem,) = error.value.diagnostics
+    assert problem.field == "bus_ratio"
+    assert f"`{op}`" in problem.message
+
+
+def test_a_stated_operation_may_contradict_its_log_as_well(tmp_path):
+    text = nccl_log("all_reduce", 1, law).replace("starting: all_reduce", "starting: all_gather")
+    with pytest.raises(ConfigError) as error:
+        read(write(tmp_path, "log.txt", text))
+    assert {one.field for one in error.value.diagnostics} == {"redop"}
+
+
+@pytest.mark.parametrize("per_node", [2, 3, 8])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("run", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
+def test_a_log_agrees_with_its_own_operation(tmp_path, run, in_place, per_node):
+    path = write(tmp_path, "log.txt", nccl_log(run, 2, law, per_node=per_node, named=False))
+    samples = read(path, op=run, in_place=in_place)
+    assert len(samples) == 21
+
+
+def test_rows_of_another_operation_may_be_left_out(tmp_path):
+    text = "".join(nccl_log(run, 1, law, named=False) for run in ("all_reduce", "all_gather"))
+    samples = read(write(tmp_path, "log.txt", text), op="all_gather", filters={"redop": "none"})
+    assert len(samples) == 21
+
+
+def test_groups_and_early_versions_print_other_ratios(tmp_path):
+    # Of two groups of eight, all sixteen ranks are counted in the bus bandwidth.
+    text = nccl_log("all_reduce", 2, law, named=False)
+    split = text.replace("Group  0", "Group  1", 8)
+    assert len(read(write(tmp_path, "log.txt", split), op="all_reduce")) == 21
+    rows = [
+        line if line.startswith("#") or "float" not in line else _equal_rates(line)
+        for line in nccl_log("all_gather", 1, law, named=False).splitlines()
+    ]
+    assert len(read(write(tmp_path, "log.txt", "\n".join(rows)), op="all_gather")) == 21
+
+
+def _equal_rates(line):
+    cells = line.split()
+    cells[7], cells[11] = cells[6], cells[10]
+    return " ".join(cells)
+
+
+def test_early_versions_left_the_operator_blank(tmp_path):
+    text = RUN.replace("     sum ", "         ").replace("    root", "").replace("      -1 ", " ")
+    samples = read(write(tmp_path, "log.txt", text), op="all_to_all")
+    assert samples.time_s == pytest.approx([5e-6, 6e-6])
+
+
+def test_sizes_of_a_log_are_in_bytes(tmp_path):
+    path = write(tmp_path, "log.txt", RUN)
+    with pytest.raises(ConfigError) as error:
+        read(path, op="all_reduce", size_unit="elements")
+    assert (error.value.key, error.value.value) == ("size_unit", "elements")
+    assert read(path, op="all_reduce", size_unit="bytes").size_bytes.tolist() == [8, 16]
