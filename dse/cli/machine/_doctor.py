@@ -94,12 +94,14 @@ def _emit_platform(name: str, *, as_json: bool) -> None:
         "families": families,
         "formulas": by_formulas(families),
         "is_here": is_of(platform, System().devices()),
+        "kernel_floor_s": platform.device.kernel_floor_s,
         "figures": platform.facts,
     }
     summary = (
         ("platform", name),
         ("device", f"{platform.device.name}, {platform.devices_per_node} a node"),
         ("this machine's device", "yes" if document["is_here"] else "no"),
+        ("smallest kernel", f"{1e6 * platform.device.kernel_floor_s:.3g} us"),
         ("by formulas", ", ".join(by_formulas(families)) or "nothing"),
     )
     emit(

@@ -39,6 +39,8 @@ def test_json_has_every_platform_and_line(doctor):
 def test_one_platform_in_detail(doctor):
     document = json.loads(doctor("--platform", "cpu", "--json").stdout)
     assert document["kind"] == "cpu"
+    assert document["kernel_floor_s"] == pytest.approx(2.05e-6)
+    assert "2.05 us" in doctor("--platform", "cpu").stdout
     assert {family["family"] for family in document["families"]} == {*FAMILIES} - {
         "networks",
         "experts",
