@@ -9,6 +9,7 @@ protocols and algorithms compete; the fit starts from several places and keeps t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,14 @@ import numpy as np
 from dse.calibration._collectives import held_out_sizes
 from dse.calibration.measurements import check_files, check_units, joined
 from dse.errors import CalibrationError
-from dse.machine.collectives import CollectiveOp, Group, collective_time_s, model_of_kind
+from dse.machine.collectives import (
+    CollectiveOp,
+    Group,
+    between_level_s,
+    both_levels_s,
+    inside_level_s,
+    model_of_kind,
+)
 from dse.machine.fits import (
     HeldOut,
     NetworkCalibration,
@@ -101,7 +109,7 @@ _STARTS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Run:
     """Measurements of one operation on one group of ranks."""
 
@@ -118,7 +126,13 @@ class _Run:
         known = () if model is None else (replace(blank, model=model),)
         network = replace(self.cluster.network, calibrations=known)
         cluster = replace(self.cluster, network=network)
-        return collective_time_s(cluster, self.op, self.size_bytes, self.group)
+        between_s = between_level_s(cluster, self.op, self.size_bytes, self.group)
+        return both_levels_s(self.op, self._inside_s, between_s)
+
+    @cached_property
+    def _inside_s(self) -> NDArray[np.float64]:
+        """Inside the domains, where no network takes part: the same for each model."""
+        return inside_level_s(self.cluster, self.op, self.size_bytes, self.group)
 
 
 def fit_network(

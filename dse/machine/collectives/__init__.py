@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dse.machine.collectives._estimate import (
     all_to_all_v_time_s,
+    between_level_s,
+    both_levels_s,
     collective_estimate,
     collective_time_s,
     deciding_bytes,
+    inside_level_s,
 )
 from dse.machine.collectives._expected import (
     CollectiveTable,
@@ -29,11 +32,14 @@ __all__ = [
     "ExpectedCollective",
     "Group",
     "all_to_all_v_time_s",
+    "between_level_s",
+    "both_levels_s",
     "collective_estimate",
     "collective_time_s",
     "curves_in_use",
     "deciding_bytes",
     "expected_collective",
+    "inside_level_s",
     "inside_time_s",
     "link_from_measurement",
     "measured_by",

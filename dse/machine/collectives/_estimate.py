@@ -66,7 +66,8 @@ def collective_estimate(
     operation = CollectiveOp(op)
     members, cluster = group or Group.world(cluster), cluster.whole
     size = np.asarray(nbytes, dtype=np.float64)
-    inside_s, between_s = level_times_s(cluster, operation, size, members)
+    inside_s = inside_level_s(cluster, operation, size, members)
+    between_s = between_level_s(cluster, operation, size, members)
     inside_decides = inside_s >= between_s
     visible = _VISIBLE_SHARES.get(operation, 0.0)
     inside_part_s = np.where(inside_decides, inside_s, visible * inside_s)
@@ -98,8 +99,9 @@ def collective_time_s(
     members, cluster = group or Group.world(cluster), cluster.whole
     size = np.asarray(nbytes, dtype=np.float64)
     operation = CollectiveOp(op)
-    inside_s, between_s = level_times_s(cluster, operation, size, members)
-    return inside_s if members.domains == 1 else _pipelined_s(operation, inside_s, between_s)
+    inside_s = inside_level_s(cluster, operation, size, members)
+    between_s = between_level_s(cluster, operation, size, members)
+    return both_levels_s(operation, inside_s, between_s)
 
 
 def deciding_bytes(
@@ -169,13 +171,13 @@ def all_to_all_v_time_s(
     if members.domains == 1:
         return np.asarray(inside_s + np.zeros_like(remote + domain_remote))
     by_all = domain_remote * members.card_sharers
-    return _pipelined_s(operation, inside_s, exchange_time_s(cluster, remote, by_all, members))
+    return both_levels_s(operation, inside_s, exchange_time_s(cluster, remote, by_all, members))
 
 
-def level_times_s(
+def inside_level_s(
     cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns seconds inside the domains and between them, each as if alone.
+) -> NDArray[np.float64]:
+    """Returns the seconds that a collective takes inside the domains, as if alone.
 
     Args:
         cluster: The cluster.
@@ -183,14 +185,38 @@ def level_times_s(
         size: Message sizes as nccl-tests counts them, any shape; empty messages take no time.
         group: Taking part.
     """
-    inside_s = _inside_s(cluster, op, _bytes_inside(cluster, op, size, group), group)
+    return _inside_s(cluster, op, _bytes_inside(cluster, op, size, group), group)
+
+
+def between_level_s(
+    cluster: Cluster, op: CollectiveOp, size: NDArray[np.float64], group: Group
+) -> NDArray[np.float64]:
+    """Returns the seconds that a collective takes between the domains, as if alone.
+
+    Args:
+        cluster: The cluster.
+        op: The operation.
+        size: Message sizes as nccl-tests counts them, any shape; empty messages take no time.
+        group: Taking part.
+    """
     if group.domains == 1:
-        return inside_s, np.zeros_like(size)
+        return np.zeros_like(size)
     if op is CollectiveOp.ALL_TO_ALL:
         remote = size * ((group.size - group.ranks_per_domain) / group.size)
         domain_remote = remote * (group.ranks_per_domain * group.card_sharers)
-        return inside_s, exchange_time_s(cluster, remote, domain_remote, group)
-    return inside_s, np.where(size > 0, between_time_s(cluster, op, size, group), 0.0)
+        return exchange_time_s(cluster, remote, domain_remote, group)
+    return np.where(size > 0, between_time_s(cluster, op, size, group), 0.0)
+
+
+def both_levels_s(
+    op: CollectiveOp, inside_s: NDArray[np.float64], between_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Returns the seconds of a collective from those of its parts inside and between domains.
+
+    The longer part decides; where both do work of their own, a share of the shorter one is added.
+    """
+    visible = _VISIBLE_SHARES.get(op, 0.0)
+    return np.maximum(inside_s, between_s) + visible * np.minimum(inside_s, between_s)
 
 
 def ranks_inside(
@@ -283,10 +309,3 @@ def _passed_spread(
     if known is None:
         return _ANALYTICAL_SPREAD
     return known.spread(np.where(size > 0, size, known.curve.size_bytes[0]))
-
-
-def _pipelined_s(
-    op: CollectiveOp, inside_s: NDArray[np.float64], between_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    visible = _VISIBLE_SHARES.get(op, 0.0)
-    return np.maximum(inside_s, between_s) + visible * np.minimum(inside_s, between_s)

@@ -11,8 +11,9 @@ import numpy as np
 from dse._text.html import fields_html, rows_html
 from dse.errors import ConfigError
 from dse.machine.collectives._estimate import (
+    between_level_s,
     collective_estimate,
-    level_times_s,
+    inside_level_s,
     ranks_inside,
 )
 from dse.machine.collectives._groups import CollectiveOp, Group
@@ -225,7 +226,8 @@ def expected_collective(
     size = np.asarray(size_bytes, dtype=np.float64)
     estimate = collective_estimate(cluster, operation, size, group)
     time_s, spread = float(estimate.time_s), float(estimate.spread)
-    inside_s, between_s = level_times_s(cluster, operation, size, group)
+    inside_s = inside_level_s(cluster, operation, size, group)
+    between_s = between_level_s(cluster, operation, size, group)
     factor = math.exp(_DEVIATIONS_OF_90 * spread)
     calibration = network_calibration(cluster.network, operation)
     between = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.errors import CalibrationError, OptionalDependencyError
-from dse.machine.fits._tree_model import example, plain_json
+from dse.machine.fits._tree_model import TreeModel
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,8 +104,8 @@ def fit_tree_curve(
     matrix = module.DMatrix(features.astype(np.float32), target)
     parameters = {**_PARAMETERS, "max_depth": depth}
     booster = module.train(parameters, matrix, num_boost_round=rounds)
-    raw = plain_json(bytes(booster.save_raw("json")), len(feature_names))
-    packed = base64.b64encode(lzma.compress(raw, preset=9)).decode("ascii")
+    model = TreeModel.read(bytes(booster.save_raw("json")), len(feature_names))
+    packed = base64.b64encode(lzma.compress(model.json(), preset=9)).decode("ascii")
     return TreeCurve(feature_names, packed, offset_feature)
 
 
@@ -129,8 +129,8 @@ def _unpacked(packed: str, features: int) -> xgb.Booster:
                 "them again with `dse fit gemm`"
             )
         booster: xgb.Booster = module.Booster()
-        model = plain_json(raw, features)
-        booster.load_model(bytearray(model))
+        model = TreeModel.read(raw, features)
+        booster.load_model(bytearray(model.binary()))
         # A few rows gain nothing by threads, and threads of OpenMP do not survive a fork.
         booster.set_param({"nthread": 1})
     except (ValueError, LookupError, lzma.LZMAError, module.core.XGBoostError) as error:
@@ -141,13 +141,13 @@ def _unpacked(packed: str, features: int) -> xgb.Booster:
     return booster
 
 
-def _check(booster: xgb.Booster, model: bytes, version: str) -> None:
-    """Compares one prediction with what the file of the model says.
+def _check(booster: xgb.Booster, model: TreeModel, version: str) -> None:
+    """Compares one prediction with what the trees themselves say.
 
     Raises:
         CalibrationError: They differ: this version of XGBoost reads the file as another model.
     """
-    row, expected = example(model)
+    row, expected = model.example()
     found = float(booster.inplace_predict(row[None, :])[0])
     if not abs(found - expected) <= _SAME * max(1.0, abs(expected)):
         raise CalibrationError(

@@ -14,7 +14,7 @@ import pytest
 
 from dse.errors import CalibrationError
 from dse.machine.fits import TreeCurve, fit_tree_curve
-from dse.machine.fits._tree_model import example, plain_json
+from dse.machine.fits._tree_model import TreeModel
 from tests.conftest import ROOT
 
 pytest.importorskip("xgboost")
@@ -59,12 +59,31 @@ def test_a_fitted_model_is_xgboosts_own_json(curve, raw):
     np.testing.assert_array_equal(curve.log_ratio(ROWS), expected.astype(np.float64))
 
 
+def test_both_forms_of_a_model_predict_the_same(curve, raw):
+    import xgboost
+
+    for content in (TreeModel.read(raw, 3).json(), TreeModel.read(raw, 3).binary()):
+        booster = xgboost.Booster()
+        booster.load_model(bytearray(content))
+        found = booster.inplace_predict(ROWS.astype(np.float32))
+        np.testing.assert_array_equal(curve.log_ratio(ROWS), found.astype(np.float64))
+
+
+def test_what_is_stored_is_read_as_the_same(raw):
+    assert TreeModel.read(raw, 3).json() == raw
+
+
+def test_a_model_of_one_leaf_a_tree():
+    flat = fit_tree_curve(NAMES, ROWS, np.full(len(ROWS), 0.25), rounds=3)
+    np.testing.assert_allclose(flat.log_ratio(ROWS), 0.25, atol=0.1)
+
+
 def test_an_example_is_what_xgboost_predicts_for_it(raw):
     import xgboost
 
     booster = xgboost.Booster()
     booster.load_model(bytearray(raw))
-    row, expected = example(plain_json(raw, 3))
+    row, expected = TreeModel.read(raw, 3).example()
     assert booster.inplace_predict(row[None, :])[0] == pytest.approx(expected, abs=1e-6)
     # Not a corner of the space.
     assert np.all(np.abs(row) < 2)
@@ -76,7 +95,7 @@ def test_the_base_score_is_a_number_without_brackets(model, brackets):
     parameters = model["learner"]["learner_model_param"]
     score = parameters["base_score"].strip("[]")
     parameters["base_score"] = f"[{score}]" if brackets else score
-    plain = json.loads(plain_json(json.dumps(model).encode(), 3))
+    plain = json.loads(TreeModel.read(json.dumps(model).encode(), 3).json())
     assert plain["learner"]["learner_model_param"]["base_score"] == score
 
 
@@ -97,7 +116,7 @@ def test_its_text_is_short(curve):
         ("right_children", 0, 1.5, "right_children"),
         ("split_indices", 0, 3, "beyond the last"),
         ("split_indices", 0, -1, "split_indices"),
-        ("split_conditions", 0, float("nan"), "split_conditions"),
+        ("split_conditions", 0, float("nan"), "malformed"),
         ("split_conditions", 0, 1e39, "split_conditions"),
         ("split_type", 0, 1, "split_type"),
         ("default_left", 0, 2, "default_left"),
@@ -135,7 +154,7 @@ def test_what_follows_from_the_splits_is_not_read(model):
     ("old", "new", "problem"),
     [
         (b"reg:absoluteerror", b"reg:quantileerror", "objective"),
-        (b'"gbtree"', b'"dart"', "gbtree"),
+        (b'"gbtree"', b'"dart"', "gradient_booster.name"),
         (b'"num_class":"0"', b'"num_class":"3"', "num_class"),
         (b'"base_score":"', b'"base_score":"x', "base_score"),
     ],
