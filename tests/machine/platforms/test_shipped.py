@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ import dse
 from dse.machine import LinkKind, Precision
 from dse.machine.kernels import gemm_estimate
 from dse.machine.platforms import builtin_calibrations, list_platforms, load_platform
-from dse.sharding import ShardingPlan
 from dse.workload.transformer import DataSharding
 from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from dse.sharding import ShardingPlan
 
 PLATFORMS = list_platforms()
 GPUS = [name for name in PLATFORMS if load_platform(name).device.kind == "gpu"]
