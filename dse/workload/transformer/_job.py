@@ -287,7 +287,7 @@ class TransformerJob(Job):
             self.parallelism,
             balanced=self.software.balances_stages,
         )
-        check_offload(self.parallelism)
+        check_offload(self.model, self.parallelism)
         if self.parallelism.expert_overlap and (problem := self._overlap_problem):
             raise ConfigError(f"expert_overlap: {problem}, or leave it out")
         if self.captured is Capture.LAYERS and (problem := self._capture_problem):

@@ -122,6 +122,7 @@ def test_offload_needs_no_more_memory_and_no_less_time(layers, pipeline, recompu
         {"offload_layers": 2},
         {"offload": Offload.OPTIMIZER, "offload_layers": 2},
         {"offload": Offload.ACTIVATIONS, "offload_layers": -1},
+        {"offload": Offload.ACTIVATIONS, "offload_layers": MODEL.layers + 1},
     ],
 )
 def test_a_number_of_layers_needs_activations_to_offload(wrong):

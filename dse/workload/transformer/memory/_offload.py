@@ -20,6 +20,7 @@ from dse.workload.transformer.memory._recompute import chosen_share
 from dse.workload.transformer.step._cost import Cost
 
 if TYPE_CHECKING:
+    from dse.model import TransformerModel
     from dse.workload.transformer._job import TransformerJob
     from dse.workload.transformer._types import Parallelism
 
@@ -62,14 +63,17 @@ def host_update(problem: TransformerJob, stage: int) -> Cost:
     return Cost(host_link_s=copies_s + traffic / share)
 
 
-def check_offload(spread: Parallelism) -> None:
+def check_offload(model: TransformerModel, spread: Parallelism) -> None:
     """Checks that something is offloaded where a number of layers says how much.
 
     Raises:
-        ConfigError: It is not, or the number is negative.
+        ConfigError: It is not, or the number is negative or beyond the layers of the model.
     """
-    if spread.offload_layers < 0:
-        raise ConfigError(f"offload_layers {spread.offload_layers}: expected at least 0")
+    if not 0 <= spread.offload_layers <= model.layers:
+        raise ConfigError(
+            f"offload_layers {spread.offload_layers}: expected from 0, for all, to the "
+            f"{model.layers} layers of {model.name}"
+        )
     if spread.offload_layers and not spread.offload.activations:
         raise ConfigError(
             f"offload_layers {spread.offload_layers} with offload {spread.offload}: no "
