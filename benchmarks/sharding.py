@@ -39,7 +39,7 @@ from sharding_marks import (
 from sharding_page import methods_section
 from sharding_tasks import draw_task, ours, run_task, torchrec_installed
 
-from dse._process.garbage import collect_rarely
+from dse._process.memory import collect_rarely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

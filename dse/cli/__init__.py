@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Runs the command line and exits with its code."""
     # The command line is not imported above: Ctrl-C meanwhile would end in a traceback.
-    from dse._process.garbage import collect_rarely
+    from dse._process.memory import collect_rarely
     from dse.cli._exit import ExitCode, terminable
     from dse.cli._streams import replace_closed_streams
 

@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from dse._process.garbage import collect_rarely
+from dse._process.memory import collect_rarely
 from dse._process.starting import end_with_starter
 
 if TYPE_CHECKING:

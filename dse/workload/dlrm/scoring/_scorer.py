@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dse._process.memory import keep_freed_memory
 from dse.simulate import simulate
 from dse.workload.dlrm._memory import MemoryModel
 from dse.workload.dlrm.iteration._durations import slot_durations_s, slot_spreads
@@ -93,6 +94,7 @@ class PlanScorer:
     """
 
     def __init__(self, problem: DlrmProblem) -> None:
+        keep_freed_memory()
         self.problem = problem
         self.placements = Placements(problem)
         self.memory = MemoryModel.of(problem)
