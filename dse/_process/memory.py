@@ -23,10 +23,10 @@ def collect_rarely() -> None:
 def keep_freed_memory() -> None:
     """Lets arrays of up to 31 MiB be freed and allocated again without the operating system.
 
-    Of what is freed, glibc keeps as much as twice the largest block that was ever freed, and maps
-    larger arrays anew; the first write to each page is a page fault then. Until some large block
-    happens to be freed, batches of plans are scored at 60 % of the speed. So one is freed at once,
-    which is never written to; see `M_MMAP_THRESHOLD` in mallopt(3). Other allocators are not
-    affected.
+    Of what is freed, glibc keeps up to twice the size of the largest block that was ever freed. It
+    returns the rest, and asks for new pages the next time, each of which costs a page fault. Until
+    a large block happens to be freed, batches of plans are scored at 60 % of the speed. So one is
+    freed here, without ever being written to; see `M_MMAP_THRESHOLD` in mallopt(3). Other
+    allocators are not affected.
     """
     bytearray(_LARGEST_BLOCK_BYTES)
