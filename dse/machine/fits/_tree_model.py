@@ -80,7 +80,7 @@ class TreeModel:
         arrays = {
             name: [getattr(tree, name) for tree in trees] for name in _Tree.__struct_fields__
         }
-        sizes = {name: np.array([*map(len, parts)]) for name, parts in arrays.items()}
+        sizes = {name: np.array([*map(len, of)], np.int64) for name, of in arrays.items()}
         nodes = sizes["left_children"]
         for of_array in sizes.values():
             _expect(of_array == nodes, "a node lacks a part")

@@ -78,6 +78,12 @@ def test_a_model_of_one_leaf_a_tree():
     np.testing.assert_allclose(flat.log_ratio(ROWS), 0.25, atol=0.1)
 
 
+def test_a_model_without_trees_is_its_base_score(model):
+    model["learner"]["gradient_booster"]["model"]["trees"] = []
+    score = float(model["learner"]["learner_model_param"]["base_score"].strip("[]"))
+    np.testing.assert_allclose(evaluate(model), score, rtol=1e-6)
+
+
 def test_an_example_is_what_xgboost_predicts_for_it(raw):
     import xgboost
 
