@@ -49,7 +49,7 @@ def kit(monkeypatch):
 def test_a_rehearsal_measures_and_reads_all_parts(tmp_path, kit):
     command = [sys.executable, str(KIT), "--device", "cpu", "--out", str(tmp_path)]
     # A few seconds do for what measures as long as it may; other parts have to come to their ends.
-    for parts, minutes in (("kernels", 0.1), ("steps", 0.1), ("study,traces,tests", 1.5)):
+    for parts, minutes in (("kernels", 0.03), ("steps", 0.03), ("study,traces,tests", 1.5)):
         given = ["--parts", parts, "--minutes", str(minutes)]
         subprocess.run([*command, *given], check=True, timeout=240)
     ended = {row["part"]: row["ended"] for row in kit("kit.log").read_log(tmp_path / "kit.jsonl")}
