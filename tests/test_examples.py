@@ -13,10 +13,12 @@ import pytest
 from typer.testing import CliRunner
 import yaml
 
-import dse as package
 from dse.cli._app import app
+from dse.machine.platforms import load_platform
 from dse.model import ModelRecipe, compose_model, load_model, read_table_list
 from dse.search.space import load_space
+from dse.workload import PlanEffort, predict_job
+from dse.workload.dlrm import DlrmWorkload
 from tests.cli.running import answer, dse
 from tests.conftest import ROOT
 from tests.documents_of_users import blocks_of, missing_line, others_may_warn, run_page
@@ -149,17 +151,17 @@ def test_the_page_of_856_tables(tmp_path):
     (tmp_path / "examples").symlink_to(EXAMPLES)
     page = EXAMPLES / "meta_856/README.md"
     run_page(page, tmp_path, lambda block: block.text.startswith("python"))
-    # The network decides, so the plan of a second serves.
-    job = package.Job(
-        "dlrm_meta2021",
-        "h100_sxm",
-        world_size=16,
-        global_batch_size=65536,
-        network="ethernet_100g",
-        program="ideal",
-        launch="cuda_graphs",
-    )
-    predicted = job.predict(job.shard(time_limit_s=1.0).plan)
+    # The network decides, so the plan of a second serves, without a bound on all plans.
+    parameters = {
+        "world_size": 16,
+        "global_batch_size": 65536,
+        "network": "ethernet_100g",
+        "program": "ideal",
+        "launch": "cuda_graphs",
+    }
+    workload = DlrmWorkload(load_model("dlrm_meta2021"))
+    job = workload.job(load_platform("h100_sxm"), parameters)
+    predicted = predict_job(job.planned(PlanEffort(time_limit_s=1.0)))
     printed = f"throughput {predicted.throughput_samples_per_s:,.0f} samples/s"
     assert missing_line(output_below(page, "dse predict"), printed, 0.25) is None
 

@@ -13,7 +13,7 @@ import argparse
 import dse
 from dse.errors import PlanError
 from dse.sharding import PLANNERS, ShardingType
-from dse.workload import Prediction, predict_job
+from dse.workload import PlanEffort, Prediction, predict_job
 from dse.workload.dlrm import DlrmJob, DlrmWorkload
 from dse.workload.dlrm.solver import planning_request
 
@@ -48,8 +48,7 @@ def main() -> None:
             print(f"{name:20} no plan: {error}")  # noqa: T201
             continue
         _show(name, predict_job(DlrmJob.scored(scorer, plan)))
-    found = job.solve(time_limit_s=options.seconds)
-    _show("search", predict_job(job.with_plan(found.plan)))
+    _show("search", predict_job(job.planned(PlanEffort(time_limit_s=options.seconds))))
 
 
 def _show(name: str, prediction: Prediction) -> None:
