@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dse.report._metrics import format_cost, format_price, rate, rate_parts
-from dse.report.console import duration, percent, plural, signed_percent
+from dse.report.console import duration, fit_text, percent, plural, signed_percent
 from dse.workload import program_label
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ _STILL_GROWING = 0.75
 
 #: Relative differences below round to nothing.
 _SAME = 0.005
+
+#: Probabilities from here on need no mention.
+_SURE = 0.99
 
 #: Gaps below show as 0.0 %.
 _NO_GAP = 5e-4
@@ -37,6 +40,7 @@ class DecisionEntry:
         interval: 90 % interval of the throughput, without unit; empty without one.
         price: Price of all machines an hour, and whose it is; empty without a price.
         cost: Cost of a billion samples or tokens; empty without a price.
+        fits: How likely the memory suffices; empty where that is beyond doubt or not known.
         doubling: What twice the ranks of the same platform bring; empty where that is not known.
     """
 
@@ -48,6 +52,7 @@ class DecisionEntry:
     interval: str
     price: str
     cost: str
+    fits: str
     doubling: str
 
     @property
@@ -159,6 +164,7 @@ def _entry(role: str, also: tuple[str, ...], choice: Choice) -> DecisionEntry:
         interval=_interval(choice),
         price="" if price is None else format_price(price, choice.rented),
         cost="" if choice.cost_usd_per_billion is None else format_cost(choice),
+        fits=fit_text(choice.fit_probability) if choice.fit_probability < _SURE else "",
         doubling=_doubling(choice),
     )
 

@@ -281,6 +281,11 @@ def probability(share: float) -> str:
     return "under 1 %" if share <= 0.005 else percent(share, 0)
 
 
+def fit_text(fits: float) -> str:
+    """Returns how likely the memory suffices; empty where that is certain or not known."""
+    return f"fits with a probability of {probability(fits)}" if 0.0 < fits < 1.0 else ""
+
+
 def signed_percent(share: float | None, digits: int = 1) -> str:
     """Formats a relative difference with its sign; beyond +200 % as a factor."""
     return UNKNOWN if share is None else _percent.signed_percent(share, digits)

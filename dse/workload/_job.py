@@ -135,9 +135,9 @@ class Job(ABC):
         del closer
         return 0.0
 
-    def least_memory_bytes(self) -> float:
-        """Returns what the fullest rank needs at least, whatever is left open; 0 if unknown."""
-        return 0.0
+    def least_memory(self) -> tuple[MemoryAccount, ...]:
+        """Returns what ranks hold at least, whatever is left open; empty if that is not known."""
+        return ()
 
     @abstractmethod
     def iteration(self) -> Iteration:

@@ -49,6 +49,18 @@ def test_figures_of_an_entry():
     assert take.doubling == ""
 
 
+@pytest.mark.parametrize(
+    ("probability", "shown"),
+    [(0.62, True), (0.98, True), (0.9999, False), (1.0, False), (math.nan, False)],
+)
+def test_an_entry_says_how_likely_the_memory_suffices_where_that_is_in_doubt(probability, shown):
+    found = decide(study_of_trials(trial(0, 1e6, 0.1)))
+    take = replace(found.take, fit_probability=probability)
+    (entry,) = decision_entries(replace(found, take=take, fastest=None, cheapest=None))
+    assert bool(entry.fits) is shown
+    assert f"{100 * probability:.0f} %" in entry.fits or not shown
+
+
 def test_the_speed_of_a_captured_step_is_its_length_and_over_what_it_was():
     take = replace(decide(three()).take, iteration_time_s=0.0125, throughput_per_s=math.nan)
     one = replace(decide(three()), fastest=None, cheapest=None)

@@ -86,6 +86,7 @@ def _card(entry: DecisionEntry, planned: Collection[int]) -> CardView:
         ("Price", entry.price),
         ("Cost", entry.cost),
         ("Bound by", choice.bound_by),
+        ("Memory", entry.fits),
         ("Twice the ranks", entry.doubling),
     )
     title = _TITLES[entry.role]

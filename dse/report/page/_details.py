@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dse.errors import DseError
 from dse.report._decision import gap_text
 from dse.report._metrics import format_cost, format_price
-from dse.report.console import duration, interval, percent, probability, rank_runs
+from dse.report.console import duration, fit_text, interval, percent, rank_runs
 from dse.report.page._payload import rounded
 from dse.search import stored_workload
 from dse.workload import program_label, workload_kind
@@ -216,9 +216,8 @@ def _figures(prediction: Prediction) -> list[tuple[str, str]]:
     ]
     if prediction.memory:
         left = percent(prediction.memory_headroom_fraction)
-        fits = prediction.fit_probability
-        sure = f"; fits with a probability of {probability(fits)}" if 0.0 < fits < 1.0 else ""
-        rows.append(("Memory left", f"{left} on the fullest rank{sure}"))
+        parts = (f"{left} on the fullest rank", fit_text(prediction.fit_probability))
+        rows.append(("Memory left", "; ".join(filter(None, parts))))
     utilization = prediction.metric("model_flops_utilization", None)
     if utilization is not None:
         rows.append(("MFU", percent(utilization)))

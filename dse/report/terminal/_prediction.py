@@ -13,6 +13,7 @@ from dse.report.console import (
     duration,
     facts,
     figures,
+    fit_text,
     gib,
     interval,
     line,
@@ -20,7 +21,6 @@ from dse.report.console import (
     names,
     percent,
     plural,
-    probability,
     rank_names,
     signed_percent,
     texts,
@@ -107,8 +107,8 @@ def print_prediction(view: PredictionView, console: Console) -> None:
 
 def usable_memory(prediction: Prediction) -> str:
     """Returns the memory that a device has, and which memory the prediction counts."""
-    usable = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
-    usable += fit_text(prediction)
+    per_device = f"usable memory {gib(prediction.usable_memory_bytes)} per device"
+    usable = ", ".join(filter(None, (per_device, fit_text(prediction.fit_probability))))
     held = max((account.host_bytes for account in prediction.memory), default=0.0)
     if held:
         usable += f"; up to {gib(held)} of host memory for each"
@@ -116,13 +116,6 @@ def usable_memory(prediction: Prediction) -> str:
         return usable
     allocated = gib(prediction.peak_allocated_bytes)
     return f"{usable}; memory is reserved memory, of which at most {allocated} are allocated"
-
-
-def fit_text(prediction: Prediction) -> str:
-    """Returns how likely the memory suffices, after a comma; empty where it is certain."""
-    if not 0.0 < prediction.fit_probability < 1.0:
-        return ""
-    return f", fits with a probability of {probability(prediction.fit_probability)}"
 
 
 def print_difference(

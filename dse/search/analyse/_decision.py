@@ -68,6 +68,7 @@ class Choice:
         rented: Whose price it is, such as ``2 × AWS p5.48xlarge``; empty if it is not known.
         cost_usd_per_billion: Cost of a billion samples or tokens; None without a price.
         bound_by: What most of the iteration waits for, with its share; empty if not known.
+        fit_probability: Probability that every rank fits its memory; NaN if that is not known.
         plan_gap: How much slower than the best possible plan its plan is at most, as a share;
             None without a lower bound.
         doubled: What twice the ranks bring; None where nothing with twice the ranks of the same
@@ -89,6 +90,7 @@ class Choice:
     rented: str
     cost_usd_per_billion: float | None
     bound_by: str
+    fit_probability: float
     plan_gap: float | None
     doubled: Doubling | None
 
@@ -308,6 +310,7 @@ def _choice(study: StudyResult, record: TrialRecord) -> Choice:
         rented=prediction.rented,
         cost_usd_per_billion=prediction.cost_usd_per_billion,
         bound_by=prediction.bound_text,
+        fit_probability=prediction.fit_probability,
         plan_gap=record.plan_gap,
         doubled=_doubled(study, record),
     )

@@ -21,7 +21,6 @@ from dse.workload import (
     MEMORY_HEADROOM,
     Configuration,
     Figures,
-    MemoryAccount,
     ParameterValue,
     PlanEffort,
     Prediction,
@@ -190,7 +189,7 @@ class ConfigurationEvaluator(Evaluator):
             price_usd_per_hour=None if quote is None else quote.usd_per_hour,
             cost_usd_per_million_samples=cost,
             breakdown=(),
-            memory=(MemoryAccount((("all", job.least_memory_bytes()),)),),
+            memory=job.least_memory(),
             usable_memory_bytes=(
                 math.nan if cluster is None else cluster.device.usable_memory_bytes
             ),

@@ -18,6 +18,7 @@ from dse.simulate import simulate
 from dse.workload._iteration import DurationClass, ErrorSource, Iteration
 from dse.workload._job import Job, PlanEffort
 from dse.workload._notes import precision_notes
+from dse.workload._prediction import MemoryAccount
 from dse.workload._step_errors import program_errors
 from dse.workload.dlrm._chosen import possible_types
 from dse.workload.dlrm._joint import joint_plan
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.sharding import ShardingPlan, TableConstraints
     from dse.workload._explain import AttributedGraph
-    from dse.workload._prediction import MemoryAccount
     from dse.workload.dlrm._problem import DlrmProblem
     from dse.workload.dlrm.solver import ShardingSolution
 
@@ -233,16 +233,18 @@ class DlrmJob(Job):
             if chosen
         )
 
-    def least_memory_bytes(self) -> float:
+    def least_memory(self) -> tuple[MemoryAccount, ...]:
         """Returns what every rank holds if the tables are spread evenly."""
-        least_bytes = self._least_tables_bytes()
-        return fixed_bytes(self.problem) + least_bytes / self.problem.cluster.world_size
+        table_bytes = self._least_tables_bytes() / self.problem.cluster.world_size
+        parts = (("tables", table_bytes), ("everything else", fixed_bytes(self.problem)))
+        return (MemoryAccount(parts),)
 
     def cannot_fit(self) -> str:
         """Returns why the tables exceed the cluster's memory under any plan."""
         cluster = self.problem.cluster
         device, other_bytes = cluster.device, fixed_bytes(self.problem)
-        if self.least_memory_bytes() <= device.usable_memory_bytes:
+        (least,) = self.least_memory()
+        if least.total_bytes <= device.usable_memory_bytes:
             return self._hosts_cannot_fit()
         free_bytes = device.usable_memory_bytes - other_bytes
         available_bytes = max(0.0, cluster.world_size * free_bytes)

@@ -309,9 +309,9 @@ class TransformerJob(Job):
         peak = self.cluster.device.peak.of(self.precision) * self.cluster.world_size
         return self.global_batch_size * self.model.model_flops_per_sample_causal / peak
 
-    def least_memory_bytes(self) -> float:
-        """Returns what the fullest stage needs, which is known exactly."""
-        return max(account.total_bytes for account in self.memory())
+    def least_memory(self) -> tuple[MemoryAccount, ...]:
+        """Returns the account of each pipeline stage: nothing is left open."""
+        return self.memory()
 
     def cannot_fit(self) -> str:
         """Returns which stage does not fit its device; empty if all do."""

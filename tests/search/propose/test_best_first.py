@@ -127,6 +127,7 @@ def test_nothing_beats_its_bounds(inputs, every):
             # A lower bound is that of the linear program, up to its tolerance.
             assert before <= least_s <= prediction.iteration_time_s * (1 + 1e-9)
             assert bound.prediction.peak_memory_bytes <= prediction.peak_memory_bytes * (1 + 1e-9)
+            assert bound.prediction.fit_probability >= prediction.fit_probability
             for axis, value, best in zip(
                 inputs.space.objectives, record.values, bound.values, strict=True
             ):
@@ -341,6 +342,30 @@ def test_a_limit_on_the_wrong_side_of_a_bound_proves_nothing(tmp_path):
     assert bound.prediction.iteration_time_s < 1e-2
     assert bound.status is TrialStatus.FEASIBLE
     assert not math.isinf(bound.values[0])
+
+
+def test_what_is_too_likely_to_run_out_of_memory_is_not_evaluated(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "schema_version: 1\nname: tight\nworkload: {model: gpt_1_7b}\nparameters:\n"
+        "  platform: a100_sxm_80\n  world_size: 8\n  global_batch_size: 32\n"
+        "  micro_batch_size: 4\n  data_sharding: [none, zero1, zero3]\n"
+        "objectives: [{metric: throughput_tokens_per_s, direction: maximize}]\n"
+        "constraints: [{metric: fit_probability, at_least: 75 %}]\n"
+    )
+    evaluator = read_inputs(path).context.make_evaluator()
+    statuses = []
+    for number, sharding in enumerate(("none", "zero1", "zero3")):
+        parameters = {"platform": "a100_sxm_80", "world_size": 8, "global_batch_size": 32}
+        parameters |= {"micro_batch_size": 4, "data_sharding": sharding}
+        proposal = Proposal(number, tuple(parameters.items()), Effort.OPTIMISTIC)
+        bound, answer = evaluator.bound(proposal), evaluator.evaluate(number, parameters)
+        assert bound.status is answer.status
+        statuses.append((sharding, answer.status, 0.5 < answer.prediction.fit_probability < 0.99))
+    assert statuses[1:] == [
+        ("zero1", TrialStatus.INFEASIBLE, True),
+        ("zero3", TrialStatus.FEASIBLE, True),
+    ]
 
 
 @pytest.mark.parametrize(

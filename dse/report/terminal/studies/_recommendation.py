@@ -16,6 +16,7 @@ from dse.report.console import (
     duration,
     facts,
     figures,
+    fit_text,
     gib,
     line,
     percent,
@@ -24,7 +25,6 @@ from dse.report.console import (
     span,
     texts,
 )
-from dse.report.terminal._prediction import fit_text
 from dse.search.recommend import (
     SURE,
     Budget,
@@ -107,6 +107,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
     prediction, batch = solved.prediction, solved.option.global_batch_size
     cost, samples = prediction.cost_usd_per_billion, samples_of(found.goal)
     memory = f"{gib(prediction.peak_memory_bytes)} of {gib(prediction.usable_memory_bytes)}"
+    memory_parts = (f"{memory} a device", fit_text(prediction.fit_probability))
     ends = (prediction.iteration_time_p95_s, prediction.iteration_time_p5_s)
     return [
         *([("program", program_label(found.program))] if found.program else []),
@@ -127,7 +128,7 @@ def _figures(found: Recommendation, solved: Solved) -> list[tuple[str, str]]:
         ("bound by", prediction.bound_text),
         ("reaches it", _chance(found, solved)),
         *([("plan", plan)] if (plan := _plan(solved)) else []),
-        ("memory", f"{memory} a device{fit_text(prediction)}"),
+        ("memory", ", ".join(filter(None, memory_parts))),
     ]
 
 

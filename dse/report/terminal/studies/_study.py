@@ -86,6 +86,7 @@ def _print_decision(decision: Decision, console: Console) -> None:
             f"{entry.speed}{interval}",
             ", ".join(filter(None, (entry.price, entry.cost))),
             f"bound by {bound_by}" if bound_by else "",
+            entry.fits,
             f"twice the ranks: {entry.doubling}" if entry.doubling else "",
         )
         details = "; ".join(filter(None, parts))
