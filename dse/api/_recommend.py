@@ -57,8 +57,9 @@ def recommend(
         platforms: Names, files, or mappings that derive one from another, such as
             ``{"from": "h100_sxm", "price": "2.10 USD/GPU/h"}``; every platform with a price by
             default.
-        world_sizes: Numbers of ranks; by default up to 64: powers of two inside a node, then
-            1, 2, 3, 4, 6, 8, 12 … nodes.
+        world_sizes: Numbers of ranks; by default powers of two inside a node, then 1, 2, 3, 4, 6,
+            8, 12 … nodes: up to 64 ranks, and where these do not reach the goal and more might,
+            up to 256 and 1,024.
         batch_sizes: Global batches; by default the model's own and its doubles up to eight times
             that, of which a larger one is taken where each doubling brings 5 %.
         precisions: Arithmetic, such as ``bf16`` and ``fp8``; the model's own by default.

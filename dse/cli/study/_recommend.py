@@ -77,8 +77,8 @@ def recommend_command(
         typer.Option(
             "--world-sizes",
             metavar="N,…",
-            help="Numbers of ranks: `8,16`; by default up to 64: 1, 2, 4, 8, then 2, 3, 4, 6, 8 "
-            "nodes.",
+            help="Numbers of ranks: `8,16`; by default 1, 2, 4, 8, then 2, 3, 4, 6, 8 nodes, up "
+            "to 64 ranks, or up to 1,024 if these are too few.",
         ),
     ] = "",
     batch_sizes: Annotated[

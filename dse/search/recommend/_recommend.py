@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+import math
 from typing import TYPE_CHECKING
 
 from dse._text.suggest import hint
@@ -11,8 +12,8 @@ from dse.errors import ConfigError
 from dse.machine.platforms import list_platforms, load_platform, override_platforms
 from dse.search.evaluate._configurations import WorkloadContext
 from dse.search.recommend._evaluate import OptionEvaluator
-from dse.search.recommend._search import judge_options, recommendation
-from dse.search.recommend._types import Option, Unpriced
+from dse.search.recommend._search import judge_options, largest_share, recommendation
+from dse.search.recommend._types import Option, Unpriced, Verdict
 from dse.search.space import ModelReference, SearchSpace
 from dse.search.space._common_schema import SearchBlock
 from dse.workload import load_workload
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from dse.machine.platforms import Override, Platform
     from dse.model import DlrmModel, TransformerModel
     from dse.search.recommend._goals import Goal
-    from dse.search.recommend._types import Recommendation
+    from dse.search.recommend._types import Judgement, Recommendation
     from dse.workload import ParameterValue, Workload
 
     AnyModel = str | PathLike[str] | DlrmModel | TransformerModel | Workload
 
-#: Largest world size that is tried unless others are named.
-MAX_WORLD_SIZE = 64
+#: Largest world sizes that are tried unless others are named: each where nothing up to the one
+#: before it reaches the goal.
+MAX_WORLD_SIZES = (64, 256, 1024)
 
 #: Networks that the description of the space names; more are counted.
 MAX_NAMED = 4
@@ -51,8 +53,9 @@ class RecommendOptions:
     Attributes:
         platforms: Names, files, or mappings that derive one from another; by default every
             built-in platform. Those without a price are left out, with the reason.
-        world_sizes: Numbers of ranks; by default up to 64: powers of two inside a node, then
-            1, 2, 3, 4, 6, 8, 12 … nodes.
+        world_sizes: Numbers of ranks; by default powers of two inside a node, then 1, 2, 3, 4, 6,
+            8, 12 … nodes: up to 64 ranks, and where these do not reach the goal and more might,
+            up to 256 and 1,024.
         batch_sizes: Global batches; by default the model's own, twice, four and eight times that,
             of which a larger one is taken only where each doubling brings 5 %, because a larger
             batch trains differently.
@@ -119,15 +122,28 @@ def recommend(
     workload = load_workload(model)
     platforms = _platforms(chosen)
     evaluator = option_evaluator(workload, platforms, chosen)
-    space, unpriced = _options(workload, platforms, chosen)
-    if not space:
-        raise ConfigError(_nothing_priced(platforms, unpriced, chosen))
-    judgements = judge_options(
-        evaluator, space, goal, confidence=chosen.confidence, progress=progress
-    )
+    judged: dict[Option, Judgement] = {}
+    shares: list[float] = []
+    for most in MAX_WORLD_SIZES:
+        space, unpriced = _options(workload, platforms, chosen, most)
+        if not space:
+            raise ConfigError(_nothing_priced(platforms, unpriced, chosen))
+        left = [option for option in space if option not in judged]
+        found = judge_options(
+            evaluator,
+            left,
+            goal,
+            confidence=chosen.confidence,
+            progress=_after(len(judged), progress),
+        )
+        judged |= {one.option: one for one in found}
+        shares.append(largest_share(found, goal))
+        reached = any(one.verdict is Verdict.MEETS for one in found)
+        if reached or chosen.world_sizes or not _more_may_reach(shares):
+            break
     return recommendation(
         evaluator,
-        judgements,
+        [judged[option] for option in space],
         goal,
         model=workload.name,
         confidence=chosen.confidence,
@@ -137,6 +153,31 @@ def recommend(
         unpriced=unpriced,
         tokens_per_sample=0 if goal.counts_samples else workload.tokens_per_sample,
     )
+
+
+def _after(
+    judged: int, progress: Callable[[int, int], None] | None
+) -> Callable[[int, int], None] | None:
+    """Returns a callback that counts on from what was judged before."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(judged + done, judged + total)
+
+
+def _more_may_reach(shares: Sequence[float]) -> bool:
+    """Returns whether larger world sizes may reach a goal that those so far do not.
+
+    Throughput grows no faster than the ranks, and no faster than in the step before.
+
+    Args:
+        shares: Largest share of the required throughput with each of `MAX_WORLD_SIZES` so far, as
+            :func:`largest_share` returns it.
+    """
+    steps = len(MAX_WORLD_SIZES) - len(shares)
+    growth = MAX_WORLD_SIZES[1] / MAX_WORLD_SIZES[0]
+    if len(shares) > 1 and 0 < shares[-2] < math.inf:
+        growth = min(growth, max(1.0, shares[-1] / shares[-2]))
+    return steps > 0 and shares[-1] * growth**steps >= 1
 
 
 def option_evaluator(
@@ -210,8 +251,9 @@ def _options(
     workload: Workload,
     platforms: Mapping[str, Platform],
     options: RecommendOptions,
+    most: int,
 ) -> tuple[list[Option], tuple[Unpriced, ...]]:
-    """Returns everything that can be rented, and what cannot."""
+    """Returns everything with up to so many ranks that can be rented, and what cannot."""
     for what, values in (("world size", options.world_sizes), ("batch size", options.batch_sizes)):
         wrong = [value for value in values if value < 1]
         if wrong:
@@ -221,7 +263,7 @@ def _options(
     found: dict[Option, None] = {}
     unpriced: list[Unpriced] = []
     for name, platform in platforms.items():
-        world_sizes = options.world_sizes or _world_sizes(platform)
+        world_sizes = options.world_sizes or _world_sizes(platform, most)
         reasons: dict[str, list[int]] = {}
         for world_size in world_sizes:
             for network in _networks(platform, world_size, options):
@@ -277,12 +319,12 @@ def _nothing_priced(
     )
 
 
-def _world_sizes(platform: Platform) -> tuple[int, ...]:
+def _world_sizes(platform: Platform, most: int) -> tuple[int, ...]:
     """Powers of two inside a node, then counts of nodes inside a pod, then counts of pods."""
     node, pod = platform.devices_per_node, platform.nodes_per_pod
     inside = [2**power for power in range(node.bit_length()) if 2**power < node]
     nodes = [count * node for count in _counts(pod - 1)]
-    pods = [count * pod * node for count in _counts(MAX_WORLD_SIZE // (pod * node))]
+    pods = [count * pod * node for count in _counts(most // (pod * node))]
     return *inside, *nodes, *pods
 
 

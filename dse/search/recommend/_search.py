@@ -265,28 +265,62 @@ def _closest(
 
     Options with the highest bounds are tried first, until no bound exceeds what was found.
     """
+    stages = evaluator.bounds
     best: tuple[float, Solved | None] = (0.0, None)
-    queue = []
-    for judgement in judgements:
+    # As in `_judge`: a share with its sign changed, then as many bounds as are known.
+    queue: list[tuple[float, int, int, float, Option]] = []
+    for order, judgement in enumerate(judgements):
         option, solved, bound = judgement.option, judgement.solved, judgement.bound_per_s
         required = goal.required_per_s(option.price_usd_per_hour)
         if required == math.inf or judgement.verdict is Verdict.IMPOSSIBLE:
             continue
         if solved is None:
-            bound = min(bound, evaluator.bound_per_s(option, evaluator.bounds[-1]))
-            queue.append((_share(bound, required), bound, option))
+            queue.append((-_share(bound, required), order, 0, bound, option))
         elif solved.prediction.feasible:
             share = _share(solved.throughput_per_s, required)
             best = max(best, (share, solved), key=itemgetter(0))
-    for share, bound, option in sorted(queue, key=itemgetter(0), reverse=True):
-        if share <= best[0]:
-            break
+    heapq.heapify(queue)
+    while queue and -queue[0][0] > best[0]:
+        _, order, known, bound, option = heapq.heappop(queue)
+        required = goal.required_per_s(option.price_usd_per_hour)
+        if known < len(stages):
+            bound = min(bound, evaluator.bound_per_s(option, stages[known]))
+            heapq.heappush(queue, (-_share(bound, required), order, known + 1, bound, option))
+            continue
         solved = evaluator.solve(option, bound, confidence)
         if solved.prediction.feasible:
-            required = goal.required_per_s(option.price_usd_per_hour)
             share = _share(solved.throughput_per_s, required)
             best = max(best, (share, solved), key=itemgetter(0))
     return best[1]
+
+
+def largest_share(judgements: Iterable[Judgement], goal: Goal) -> float:
+    """Returns the largest share of the throughput that a goal requires, where machines raise it.
+
+    Args:
+        judgements: Of options none of which reaches the goal.
+        goal: What is wanted.
+
+    Returns:
+        At most what bounds leave possible; infinite where the model does not fit anywhere, 0 where
+        twice the machines would have to be twice as fast because they cost twice as much.
+    """
+    shares = []
+    fits = True
+    for judgement in judgements:
+        price = judgement.option.price_usd_per_hour
+        required = goal.required_per_s(price)
+        if required == math.inf:
+            continue
+        if judgement.verdict is Verdict.IMPOSSIBLE:
+            fits = False
+        elif goal.required_per_s(2 * price) < 2 * required:
+            solved = judgement.solved
+            reached = judgement.bound_per_s if solved is None else solved.throughput_per_s
+            shares.append(_share(reached, required))
+        else:
+            shares.append(0.0)
+    return max(shares, default=0.0 if fits else math.inf)
 
 
 def _share(throughput_per_s: float, required_per_s: float) -> float:
