@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from dse.model import MixtureOfExperts, TransformerModel
     from dse.workload.transformer._job import TransformerJob
-    from dse.workload.transformer._types import Parallelism
 
 #: A ring is the default.
 _EXCHANGE: dict[ContextExchange, tuple[str, ...]] = {
@@ -47,6 +46,10 @@ _PRECISION = {
 }
 
 
+#: What is recomputed would have other scales than the first time.
+_NOT_WITH_EARLIER_SCALES = frozenset({RecomputeModule.NORMS, RecomputeModule.EXPERT_ACTIVATION})
+
+
 def _text(job: TransformerJob) -> str:
     spread = job.parallelism
     if job.model.kv_heads % spread.tensor:
@@ -54,6 +57,7 @@ def _text(job: TransformerJob) -> str:
             f"tensor {spread.tensor} with {job.model.kv_heads} heads of keys and values",
             "use a divisor of them",
         )
+    _check_experts(job)
     lines = [
         *_architecture(job.model, job.expert_dispatch),
         *_attention(job),
@@ -65,7 +69,7 @@ def _text(job: TransformerJob) -> str:
         f"--micro-batch-size {spread.micro_batch_size}",
         f"--global-batch-size {job.global_batch_size}",
         *_schedule(job),
-        *_recompute(spread),
+        *_recompute(job),
         *_offload(job),
         *_replicas(job),
         *_PRECISION.get(job.precision, ()),
@@ -74,7 +78,40 @@ def _text(job: TransformerJob) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _recompute(spread: Parallelism) -> Iterator[str]:
+def _check_experts(job: TransformerJob) -> None:
+    """Refuses combinations with experts at which Megatron-Core stops.
+
+    Raises:
+        ConfigError: There is one; what to use instead.
+    """
+    experts, spread = job.model.experts, job.parallelism
+    if experts is None:
+        return
+    if spread.tensor > 1 and not spread.sequence_parallel:
+        raise FORMAT.refusal(
+            "training of experts with tensor and without sequence parallelism",
+            "use sequence_parallel true",
+        )
+    if _linear_biases(job.model) and spread.expert_shards > 1:
+        raise FORMAT.refusal(
+            f"experts with biases over {spread.expert_shards} tensor-parallel ranks",
+            "use expert_tensor 1",
+        )
+    if experts.pads_to_capacity and job.expert_dispatch is ExpertDispatch.DEDUPLICATED:
+        raise FORMAT.refusal(
+            f"padding of experts' rows with expert_dispatch {job.expert_dispatch}",
+            f"use {ExpertDispatch.ALL_TO_ALL}",
+        )
+    if job.expert_overlap and (job.precision.value_bytes == 4 or job.model.mtp_modules > 1):
+        raise FORMAT.refusal(
+            "exchanges with experts behind other micro-batches in FP32 or with several "
+            "prediction modules",
+            "use expert_overlap false",
+        )
+
+
+def _recompute(job: TransformerJob) -> Iterator[str]:
+    spread = job.parallelism
     if spread.recompute is Recompute.NONE:
         return
     yield f"--recompute-granularity {spread.recompute}"
@@ -86,6 +123,13 @@ def _recompute(spread: Parallelism) -> Iterator[str]:
             )
         if RecomputeModule.OPERATORS in spread.recompute_modules:
             raise FORMAT.refusal("recomputation by operator", "use other recompute_modules")
+        repeated = _NOT_WITH_EARLIER_SCALES.intersection(spread.recompute_modules)
+        if repeated and job.precision is Precision.FP8:
+            raise FORMAT.refusal(
+                f"recomputation of {' and '.join(sorted(repeated))} in {job.precision} with "
+                "scales of earlier steps",
+                "use other recompute_modules or another precision",
+            )
         if spread.recompute_modules:
             yield f"--recompute-modules {' '.join(spread.recompute_modules)}"
         return
@@ -110,6 +154,11 @@ def _offload(job: TransformerJob) -> Iterator[str]:
         if spread.data_sharding is not DataSharding.OPTIMIZER:
             raise FORMAT.refusal(
                 f"offload of the optimizer with data sharding {spread.data_sharding}", "use zero1"
+            )
+        if job.fp8_parameters and not job.gathers_fp8:
+            raise FORMAT.refusal(
+                f"offload of the optimizer with weights kept in {job.precision}",
+                "use fp8_param_gather false",
             )
         yield "--optimizer-cpu-offload"
         yield "--use-precision-aware-optimizer"
@@ -139,8 +188,7 @@ def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator
     if model.norm is NormKind.RMS:
         yield "--normalization RMSNorm"
     yield from _activation(model)
-    # Biases of experts come with those of attention.
-    if not (model.biases or (model.experts and model.experts.biases)):
+    if not _linear_biases(model):
         yield "--disable-bias-linear"
         if model.attention_output_bias:
             raise FORMAT.refusal(
@@ -153,6 +201,11 @@ def _architecture(model: TransformerModel, dispatch: ExpertDispatch) -> Iterator
     if not model.dropout:
         yield "--attention-dropout 0"
         yield "--hidden-dropout 0"
+
+
+def _linear_biases(model: TransformerModel) -> bool:
+    # Biases of experts come with those of attention.
+    return model.biases or (model.experts is not None and model.experts.biases)
 
 
 def _expert_degrees(job: TransformerJob) -> Iterator[str]:
@@ -191,6 +244,9 @@ def _experts(
 ) -> Iterator[str]:
     yield f"--num-experts {experts.count}"
     yield f"--moe-router-topk {experts.active}"
+    if experts.active == 1:
+        # A softmax over the one that was chosen is always 1; by default it comes after the choice.
+        yield "--moe-router-pre-softmax"
     if experts.router_groups > 1:
         yield f"--moe-router-num-groups {experts.router_groups}"
         yield f"--moe-router-group-topk {experts.active_groups}"
@@ -224,6 +280,9 @@ def _activation(model: TransformerModel) -> Iterator[str]:
         raise FORMAT.refusal(f"gate with {model.activation}", "a gate with silu is `--swiglu`")
     elif model.activation is Activation.RELU2:
         yield "--squared-relu"
+        if _linear_biases(model):
+            # The fused kernel of biases is one of GELU, SiLU and quick GELU.
+            yield "--no-bias-gelu-fusion"
     elif not model.biases:
         # The fused kernel adds a bias.
         yield "--no-bias-gelu-fusion"
@@ -239,7 +298,10 @@ def _attention(job: TransformerJob) -> Iterator[str]:
 
 def _schedule(job: TransformerJob) -> Iterator[str]:
     spread, modules, layers = job.parallelism, job.model.mtp_modules, job.layers_by_chunk
-    if spread.pipeline > 1 and (modules or layers[-1] < max(layers) - 1):
+    # Embedding and loss may count as a layer each; any other split is written out.
+    counted = all(count == max(layers) for count in layers[1:-1])
+    counted = counted and min(layers[0], layers[-1]) >= max(layers) - 1
+    if spread.pipeline > 1 and (modules or not counted):
         own = [f"t*{count}" if count else "" for count in (*layers[:-1], layers[-1] - modules)]
         yield f"--pipeline-model-parallel-layout E{'|'.join(own)}{'m' * modules}L"
     else:
@@ -262,14 +324,15 @@ def _replicas(job: TransformerJob) -> Iterator[str]:
     if sharding.shards_gradients:
         yield from _fsdp(job)
         return
-    if job.parallelism.replicas > 1 and software.overlap_gradients:
+    overlaps = job.parallelism.replicas > 1 and software.overlap_gradients
+    if overlaps:
         yield "--overlap-grad-reduce"
     if sharding.shards_optimizer:
         yield "--use-distributed-optimizer"
         if job.parallelism.shards < job.parallelism.replicas:
             instances = job.parallelism.replicas // job.parallelism.shards
             yield f"--num-distributed-optimizer-instances {instances}"
-        if software.overlap_gradients:
+        if overlaps:
             yield "--overlap-param-gather"
         if job.weight_remainders:
             # Megatron-Core then keeps remainders by default.
@@ -298,9 +361,12 @@ def _fsdp(job: TransformerJob) -> Iterator[str]:
     ):
         if wrong:
             raise FORMAT.refusal(f"{sharding} with {what}", f"use {DataSharding.OPTIMIZER}")
+    if job.fp8_parameters:
+        # It ignores the argument since Transformer Engine 2.0, and gathers BF16.
+        raise FORMAT.refusal(
+            f"{sharding} with weights kept in {job.precision}", "use fp8_param_gather false"
+        )
     yield "--use-torch-fsdp2"
-    if job.gathers_fp8:
-        yield "--fp8-param-gather"
     if sharding is DataSharding.GRADIENTS or not job.parallelism.reshard_after_forward:
         yield "--torch-fsdp2-no-reshard-after-forward"
     # FSDP2 owns the gradients, and saves in the format of torch.distributed.

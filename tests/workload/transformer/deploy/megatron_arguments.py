@@ -27,7 +27,8 @@ def virtual_layers(job):
 def uneven(job):
     spread = job.parallelism
     chunks = spread.pipeline * spread.interleave
-    return job.model.layers % chunks > 0 and not job.model.mtp_modules
+    balanced = job.software.balances_stages
+    return job.model.layers % chunks > 0 and not job.model.mtp_modules and not balanced
 
 
 def fsdp(job):
@@ -160,14 +161,24 @@ TABLE = [
         "Frequency between MoE layers and Dense layers: a Python list expression, where 1 "
         "indicates an expert layer and 0 indicates a dense layer.",
         lambda job: (
-            "[0,0,0,1,1,1,1]" if job.model.experts and job.model.experts.first_dense else None
+            "[0,0,0,1,1,1,1]"
+            if experts(job, "first_dense")
+            else f"[{','.join(['0,1'] * 24)}]"
+            if experts(job, "every") == 2
+            else None
         ),
     ),
     (
         "--pipeline-model-parallel-layout",
         "Layers of each stage and virtual stage: E embedding, t transformer layer, m MTP layer, "
         "L loss; | divides stages.",
-        lambda job: "Et*4|t*3mL" if job.model.mtp_modules else None,
+        lambda job: (
+            "Et*4|t*3mL"
+            if job.model.mtp_modules
+            else "Et*32|t*32|t*31|t*31L"
+            if job.software.balances_stages
+            else None
+        ),
     ),
     ("--vocab-size", "Size of vocab before EOD or padding.", lambda job: job.model.vocab),
     (
@@ -223,8 +234,11 @@ TABLE = [
     ),
     (
         "--no-bias-gelu-fusion",
-        "Disable bias and gelu fusion.",
-        lambda job: job.model.activation is Activation.GELU and not job.model.biases,
+        "Disable bias and gelu fusion (demanded with biases and other activations than GELU).",
+        lambda job: (
+            not job.model.gated_ffn
+            and job.model.biases == (job.model.activation is Activation.RELU2)
+        ),
     ),
     (
         "--disable-bias-linear",
@@ -271,6 +285,12 @@ TABLE = [
         "--moe-router-topk",
         "Number of experts to route to for each token. The default is 2.",
         lambda job: experts(job, "active"),
+    ),
+    (
+        "--moe-router-pre-softmax",
+        "Enable pre-softmax routing for MoE, which means softmax is before the top-k selection. "
+        "(Demanded with a topk of 1 and scores by softmax.)",
+        lambda job: experts(job, "active") == 1,
     ),
     (
         "--moe-router-num-groups",
@@ -529,8 +549,8 @@ TABLE = [
     (
         "--fp8-param-gather",
         "Keep the compute param in fp8 and perform the param all-gather in fp8 (demands a "
-        "distributed optimizer or FSDP2)",
-        lambda job: job.gathers_fp8 or (job.fp8_parameters and not fsdp(job)),
+        "distributed optimizer; FSDP2 ignores it with Transformer Engine 2.0 and later)",
+        lambda job: job.fp8_parameters,
     ),
     (
         "--reuse-grad-buf-for-mxfp8-param-ag",

@@ -44,6 +44,12 @@ QWEN = load_model("qwen3_30b_a3b")
 SHARED = replace(
     QWEN, ffn_hidden=512, experts=replace(QWEN.experts, shared_ffn_hidden=512, imbalance=1.2)
 )
+PADDED = replace(
+    load_model("mixtral_8x7b"),
+    experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
+)
+DEEPSEEK = replace(load_model("deepseek_v3"), layers=7)
+OVERLAPPED = {"data": 8, "expert": 8, "expert_overlap": True}
 CAPTURED = replace(MEGATRON_CORE, launch=LaunchMode.CUDA_GRAPHS)
 JOBS = {
     "llama": job("llama3_8b", tensor=2, context=2, sequence_parallel=True, data=2),
@@ -97,10 +103,7 @@ JOBS = {
     "bert": job("bert_large", data=8),
     "experts": job("qwen3_30b_a3b", precision=Precision.FP8, data=8, expert=8, micro_batch_size=2),
     "folded": job(
-        replace(
-            load_model("mixtral_8x7b"),
-            experts=MixtureOfExperts(8, 2, 14336, capacity_factor=1.5, pads_to_capacity=True),
-        ),
+        PADDED,
         tensor=2,
         data=4,
         sequence_parallel=True,
@@ -115,16 +118,31 @@ JOBS = {
         "llama3_8b", precision=Precision.MXFP8, data=8, data_sharding=DataSharding.OPTIMIZER
     ),
     "sharded fp8": job(
-        "llama3_8b", precision=Precision.FP8, data=8, data_sharding=DataSharding.PARAMETERS
+        "llama3_8b", precision=Precision.FP8, data=8, data_sharding=DataSharding.OPTIMIZER
+    ),
+    "one replica": job(
+        "llama3_8b",
+        tensor=8,
+        sequence_parallel=True,
+        data_sharding=DataSharding.OPTIMIZER,
+    ),
+    "squared relu with biases": job(replace(load_model("nemotron4_15b"), biases=True), data=8),
+    "one expert a token": job("llama4_maverick", data=8, expert=8),
+    "stages of equal work": job(
+        "llama31_405b",
+        replace(MEGATRON_CORE, balances_stages=True),
+        pipeline=4,
+        data=2,
     ),
     "captured": job("llama3_8b", CAPTURED, data=8),
     "deepseek": job(
-        replace(load_model("deepseek_v3"), layers=7),
+        DEEPSEEK,
         CAPTURED,
         tensor=2,
         pipeline=2,
         expert=2,
         data=2,
+        sequence_parallel=True,
     ),
     "windows": job("gpt_oss_120b", data=8, expert=8),
     "nvfp4": job("nemotron4_340b", precision=Precision.NVFP4, pipeline=2),
@@ -198,6 +216,32 @@ def test_a_gate_that_megatron_does_not_have_is_refused():
         {"model": "llama3_8b", "pipeline": 2, "schedule": Schedule.ZERO_BUBBLE},
         {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "sharding_degree": 2},
         {"model": "llama3_8b", "data": 8, "data_sharding": "zero3", "no_sync": True},
+        {"model": "llama3_8b", "precision": Precision.FP8, "data_sharding": "zero3", "data": 8},
+        {"model": "llama3_8b", "precision": Precision.MXFP8, "data_sharding": "zero3", "data": 8},
+        {
+            "model": "llama3_8b",
+            "precision": Precision.MXFP8,
+            "data": 8,
+            "data_sharding": "zero1",
+            "offload": Offload.OPTIMIZER,
+        },
+        {
+            "model": "llama3_8b",
+            "precision": Precision.FP8,
+            "data": 8,
+            "recompute": Recompute.SELECTIVE,
+            "recompute_modules": (RecomputeModule.NORMS,),
+        },
+        {"model": "mixtral_8x7b", "tensor": 2, "data": 4},
+        {"model": "gpt_oss_120b", "tensor": 2, "data": 4, "sequence_parallel": True},
+        {"model": "mixtral_8x7b", "precision": Precision.FP32, **OVERLAPPED},
+        {"model": replace(DEEPSEEK, mtp_modules=2), **OVERLAPPED},
+        {
+            "model": PADDED,
+            "data": 8,
+            "expert": 8,
+            "expert_dispatch": ExpertDispatch.DEDUPLICATED,
+        },
     ],
 )
 def test_what_megatron_does_not_combine_is_refused(wrong):
