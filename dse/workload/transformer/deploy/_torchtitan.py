@@ -35,7 +35,6 @@ _SCHEDULES = {
     (Schedule.ONE_F_ONE_B, False): "1F1B",
     (Schedule.ONE_F_ONE_B, True): "Interleaved1F1B",
     (Schedule.GPIPE, False): "GPipe",
-    (Schedule.ZERO_BUBBLE, False): "InterleavedZeroBubble",
     (Schedule.ZERO_BUBBLE, True): "InterleavedZeroBubble",
 }
 
@@ -174,6 +173,7 @@ def _training(job: TransformerJob) -> dict[str, Value]:
 def _parallelism(job: TransformerJob) -> dict[str, Value]:
     spread = job.parallelism
     found: dict[str, Value] = _data(job)
+    _check_unsharded(job)
     if spread.tensor > 1 and not spread.sequence_parallel:
         raise FORMAT.refusal(
             "tensor parallelism without sequence parallelism", "use sequence_parallel true"
@@ -208,8 +208,13 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
                 f"stages of {', '.join(map(str, layers))} layers",
                 "use another program or pipeline",
             )
+        schedule = spread.schedule, spread.interleave > 1
+        if schedule not in _SCHEDULES:
+            raise FORMAT.refusal(
+                f"schedule {spread.schedule} with one stage on each rank", "use interleave > 1"
+            )
         found |= {
-            "pipeline_parallel_schedule": _SCHEDULES[spread.schedule, spread.interleave > 1],
+            "pipeline_parallel_schedule": _SCHEDULES[schedule],
             "pipeline_parallel_microbatch_size": spread.micro_batch_size,
             "pipeline_parallel_layers_per_stage": max(layers),
             "pipeline_parallel_first_stage_less_layers": max(layers) - layers[0],
@@ -221,10 +226,9 @@ def _parallelism(job: TransformerJob) -> dict[str, Value]:
 def _data(job: TransformerJob) -> dict[str, Value]:
     spread = job.parallelism
     if spread.data_sharding is DataSharding.NONE:
-        if spread.context > 1 or (spread.data > 1 and spread.tensor * spread.pipeline > 1):
+        if spread.context > 1:
             raise FORMAT.refusal(
-                "replicas beside other kinds of parallelism that shard nothing",
-                "use data_sharding zero1",
+                "context-parallel ranks that shard nothing", "use data_sharding zero1"
             )
         return {
             "data_parallel_replicate_degree": spread.data,
@@ -244,6 +248,33 @@ def _data(job: TransformerJob) -> dict[str, Value]:
         "data_parallel_shard_degree": spread.shards // spread.context,
         "fsdp_reshard_after_forward": "never" if keeps else "always",
     }
+
+
+def _check_unsharded(job: TransformerJob) -> None:
+    """Refuses what torchtitan only does where FSDP shards something.
+
+    Raises:
+        ConfigError: There is such a thing; what to use instead.
+    """
+    spread = job.parallelism
+    shards = 1 if spread.data_sharding is DataSharding.NONE else spread.shards
+    if shards > 1:
+        return
+    several = spread.tensor * spread.pipeline > 1
+    for wrong, what in (
+        (
+            several and spread.data > 1,
+            "replicas beside other kinds of parallelism that shard nothing",
+        ),
+        (
+            several and job.precision.outside_products is Precision.BF16,
+            f"{job.precision} beside tensor parallelism or pipeline stages where nothing is "
+            "sharded over other ranks",
+        ),
+        (spread.expert > 1 and spread.data > 1, "experts on replicas that shard nothing else"),
+    ):
+        if wrong:
+            raise FORMAT.refusal(what, "use data_sharding zero1 on several replicas")
 
 
 def _recompute(job: TransformerJob) -> dict[str, Value]:

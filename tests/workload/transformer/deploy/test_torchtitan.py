@@ -101,13 +101,27 @@ def test_groups_of_shards_are_replicated():
     ("schedule", "interleave", "name"),
     [
         (Schedule.GPIPE, 1, "GPipe"),
-        (Schedule.ZERO_BUBBLE, 1, "InterleavedZeroBubble"),
+        (Schedule.ONE_F_ONE_B, 1, "1F1B"),
+        (Schedule.ONE_F_ONE_B, 2, "Interleaved1F1B"),
         (Schedule.ZERO_BUBBLE, 2, "InterleavedZeroBubble"),
     ],
 )
 def test_schedules(schedule, interleave, name):
-    found = titan("llama3_70b", pipeline=4, schedule=schedule, interleave=interleave)
+    found = titan(
+        "llama3_70b",
+        pipeline=4,
+        data=2,
+        data_sharding=ZERO1,
+        schedule=schedule,
+        interleave=interleave,
+    )
     assert found["parallelism"]["pipeline_parallel_schedule"] == name
+
+
+def test_parallel_ranks_alone_train_in_fp32():
+    found = titan(tensor=8, sequence_parallel=True, precision=Precision.FP32)
+    assert found["parallelism"]["tensor_parallel_degree"] == 8
+    assert found["training"]["mixed_precision_param"] == "float32"
 
 
 def test_gathered_context():
@@ -143,7 +157,7 @@ def test_a_pipeline_divides_the_batch_of_a_replica():
     assert spread["pipeline_parallel_first_stage_less_layers"] == 1
     assert spread["pipeline_parallel_last_stage_less_layers"] == 1
     # 80 layers on four stages are even.
-    even = titan("llama3_70b", pipeline=4)["parallelism"]
+    even = titan("llama3_70b", pipeline=4, data=2, data_sharding=ZERO1)["parallelism"]
     assert even["pipeline_parallel_schedule"] == "1F1B"
     assert even["pipeline_parallel_layers_per_stage"] == 20
     assert even["pipeline_parallel_first_stage_less_layers"] == 0
@@ -160,7 +174,7 @@ def test_tensor_context_and_experts():
     experts = titan("qwen3_30b_a3b", data=8, expert=8, data_sharding=ZERO3)["parallelism"]
     assert experts["expert_parallel_degree"] == 8
     assert experts["expert_tensor_parallel_degree"] == 1
-    plain = titan(software=MEGATRON, tensor=2, sequence_parallel=True)
+    plain = titan(software=MEGATRON, tensor=2, sequence_parallel=True, data=4, data_sharding=ZERO3)
     assert plain["parallelism"]["enable_async_tensor_parallel"] is False
 
 
@@ -204,6 +218,21 @@ def test_differences_are_stated_in_the_head():
         {"precision": Precision.MXFP8, "tensor": 2, "sequence_parallel": True},
         {"tensor": 2},
         {"tensor": 2, "sequence_parallel": True, "data": 4},
+        # Mixed precision is FSDP's beside tensor parallelism and pipeline stages.
+        {"tensor": 8, "sequence_parallel": True},
+        {"tensor": 8, "sequence_parallel": True, "data_sharding": ZERO1},
+        {"pipeline": 8, "precision": Precision.FP8},
+        {
+            "tensor": 2,
+            "sequence_parallel": True,
+            "data": 4,
+            "data_sharding": ZERO3,
+            "sharding_degree": 1,
+            "precision": Precision.FP32,
+        },
+        {"model": "qwen3_30b_a3b", "data": 8, "expert": 8},
+        # Its schedule without bubbles takes several stages of a rank.
+        {"pipeline": 4, "data": 2, "data_sharding": ZERO1, "schedule": Schedule.ZERO_BUBBLE},
         {"context": 2},
         {"context": 2, "data_sharding": ZERO3, "context_exchange": ContextExchange.ULYSSES},
         {"context": 2, "data": 4, "data_sharding": ZERO3, "sharding_degree": 1},
