@@ -101,6 +101,9 @@ def _order(validation: Validation) -> tuple[tuple[str, str], ...]:
         ("top-1 regret", UNKNOWN if found.top1_regret is None else percent(found.top1_regret)),
         ("within 10 % of the fastest", "yes" if found.success else "no"),
     )
+    if found.pairs == 0:
+        # One alone has no rank.
+        figures = ()
     if validation.decided:
         return figures
     # Files of earlier versions have figures of an order that the next round may turn around.

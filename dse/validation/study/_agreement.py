@@ -139,17 +139,20 @@ def summary_sentence(
             f"{difference(best.error)} {side} its measurement{where}, and nothing can "
             "be said of its rank."
         )
+    tied = agreement.success and all(one.ties_with(fastest) for one in candidates)
+    if tied and (agreement.counted_pairs or _widest_difference(candidates) > TOLERANCE):
+        every = "both" if len(candidates) == 2 else f"all {len(candidates)}"
+        return (
+            f"Take candidate {best.number} for now: it was predicted fastest, and {every} "
+            f"measurements overlap, so that none can be told from the fastest{where}; a larger "
+            "budget or a quieter machine decides."
+        )
     if agreement.counted_pairs == 0:
+        every = "both" if len(candidates) == 2 else "all"
         return (
             f"Take candidate {best.number}, or whichever of the {len(candidates)} is "
-            f"cheapest to deploy: all were measured within {100 * PAIR_DIFFERENCE:.0f} % of each "
-            f"other{where}."
-        )
-    if agreement.success and all(one.ties_with(fastest) for one in candidates):
-        return (
-            f"Take candidate {best.number} for now: it was predicted fastest, and all "
-            f"{len(candidates)} measurements overlap, so that none can be told from the "
-            f"fastest{where}; a larger budget or a quieter machine decides."
+            f"cheapest to deploy: {every} were measured within {100 * PAIR_DIFFERENCE:.0f} % of "
+            f"each other{where}."
         )
     ranking = _ranking_text(agreement)
     if agreement.success:
@@ -172,6 +175,13 @@ def summary_sentence(
         f"Take candidate {fastest.number} and not {best.number}, which was predicted fastest "
         f"but measured {difference(agreement.top1_regret)} slower{where}{tie}; {ranking}."
     )
+
+
+def _widest_difference(candidates: Sequence[ValidatedCandidate]) -> float:
+    """Returns by how much candidates may differ within their measured intervals, as a share."""
+    slowest = max((one.measured_high_s or math.inf) / one.run_batch_size for one in candidates)
+    fastest = min((one.measured_low_s or 0.0) / one.run_batch_size for one in candidates)
+    return slowest / fastest - 1.0 if fastest else math.inf
 
 
 def _ranking_text(agreement: RankingMetrics) -> str:

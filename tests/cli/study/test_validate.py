@@ -123,6 +123,15 @@ def test_too_few_rounds_are_no_success(study, invoke):
     assert all(len(one.samples_s) == 5 for one in kept.candidates)
 
 
+def test_one_candidate_has_no_rank(invoke):
+    done = invoke(lambda one: 1.0, "--top", "1")
+    assert done.exit_code == 0
+    words = " ".join(done.output.split())
+    assert "nothing can be said of its rank" in words
+    for figure in ("Kendall τ", "regret", "within 10 %", "ties"):
+        assert figure not in words
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

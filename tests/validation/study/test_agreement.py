@@ -109,6 +109,12 @@ def test_measurements_that_overlap_decide_nothing():
         "Take candidate 17 for now: it was predicted fastest, and all 3 measurements overlap, so "
         "that none can be told from the fastest; a larger budget or a quieter machine decides."
     )
+    # Medians that happen to be equal say no more.
+    equal = [made(17, 1.0, 1.0, width=0.1), made(4, 1.2, 1.01, width=0.1)]
+    assert sentence(equal) == (
+        "Take candidate 17 for now: it was predicted fastest, and both measurements overlap, so "
+        "that none can be told from the fastest; a larger budget or a quieter machine decides."
+    )
     one_apart = [*wide, made(6, 3.0, 3.0)]
     assert "within 8 % of the fastest and cannot be told from it" in sentence(one_apart)
 
@@ -116,7 +122,7 @@ def test_measurements_that_overlap_decide_nothing():
 def test_few_candidates_claim_little():
     assert "the only one run: its prediction is 20 % below" in sentence([made(3, 0.8, 1.0)])
     near = sentence([made(1, 1.0, 1.0), made(2, 2.0, 1.01)])
-    assert "whichever of the 2 is cheapest to deploy" in near
+    assert "whichever of the 2 is cheapest to deploy: both were measured within 5 %" in near
     with pytest.raises(ConfigError, match="no candidate"):
         ranking_agreement([])
 
