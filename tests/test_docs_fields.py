@@ -7,9 +7,11 @@ import re
 
 import pytest
 
+from dse.search import validation_to_json
 from tests.cli.running import answer
 from tests.conftest import ROOT
 from tests.search.revise.studies import SPACE, study_of
+from tests.validation.studies import VALIDATION
 
 FORMATS = (ROOT / "docs/formats.md").read_text()
 OUTPUTS = (ROOT / "docs/outputs.md").read_text()
@@ -114,6 +116,14 @@ def test_every_field_of_other_inputs_and_of_two_studies():
             found = printed.get(name) or {}
             fields = found if isinstance(found, dict) else found[0]
             assert set(fields) - said == set()
+
+
+def test_every_field_of_a_validation():
+    said = words(section(OUTPUTS, "### `dse validate`"))
+    printed = json.loads(validation_to_json(VALIDATION))
+    parts = (printed["agreement"], printed["candidates"][0], printed["factors"][0])
+    for part in (printed, *parts, printed["setting"]):
+        assert set(part) - said == set()
 
 
 def test_fields_of_a_prediction_exist():
