@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 from typing import TYPE_CHECKING
 
 from dse._text.digits import decimals, dollars, significant
@@ -18,25 +19,30 @@ if TYPE_CHECKING:
 _MILLIONS_FROM = 1e6
 
 
-def metric_formats(study: StudyResult) -> dict[str, Metric]:
+def metric_formats(study: StudyResult, beside: StudyResult | None = None) -> dict[str, Metric]:
     """Returns what each metric of a study is, in the order of columns.
 
     Costs are of a billion samples or tokens, with three digits of the least on the front.
+
+    Args:
+        study: The study.
+        beside: One that is shown in the same units. If its samples have another number of tokens,
+            or none, costs are of a billion samples.
     """
     formats = {metric.name: metric for metric in workload_kind(study.kind).metrics}
-    predictions = [record.prediction for record in study.front if record.prediction is not None]
-    costs = [cost for each in predictions if (cost := each.cost_usd_per_billion)]
-    if not costs or COST.name not in formats:
+    fronts = [*study.front, *(() if beside is None else beside.front)]
+    predictions = [record.prediction for record in fronts if record.prediction is not None]
+    priced = [(each, cost) for each in predictions if (cost := each.cost_usd_per_billion)]
+    if not priced or COST.name not in formats:
         return formats
     # All samples of a study have the same number of tokens.
-    first = next(each for each in predictions if each.cost_usd_per_billion)
-    scale = (first.cost_usd_per_billion or 0.0) / (first.cost_usd_per_million_samples or 1.0)
-    formats[COST.name] = replace(
-        formats[COST.name],
-        unit=f"USD per billion {first.counts}",
-        scale=scale,
-        digits=decimals(min(costs)),
-    )
+    scales = [cost / (each.cost_usd_per_million_samples or 1.0) for each, cost in priced]
+    form = formats[COST.name]
+    if len({each.counts for each, _ in priced}) == 1 and math.isclose(min(scales), max(scales)):
+        unit = f"USD per billion {priced[0][0].counts}"
+        form = replace(form, unit=unit, scale=scales[0])
+    least = min(each.cost_usd_per_million_samples or 0.0 for each, _ in priced)
+    formats[COST.name] = replace(form, digits=decimals(form.scale * least))
     return formats
 
 

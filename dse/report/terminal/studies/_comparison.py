@@ -49,7 +49,8 @@ def print_comparison(
     _print_differences(comparison, console)
     for letter, study in zip("AB", studies, strict=True):
         _print_front(letter, study, comparison, console)
-    print_best(comparison.best, ("A", "B"), comparison.first, console)
+    formats = metric_formats(comparison.first, comparison.second)
+    print_best(comparison.best, ("A", "B"), formats, console)
     if comparison.hypervolumes is not None:
         before, after = comparison.hypervolumes
         line(
@@ -83,7 +84,9 @@ def _print_front(
     letter: str, study: StudyResult, comparison: StudyComparison, console: Console
 ) -> None:
     first = letter == "A"
-    forms = [(axis, metric_formats(study)[axis.metric]) for axis in comparison.objectives]
+    other = comparison.second if first else comparison.first
+    formats = metric_formats(study, other)
+    forms = [(axis, formats[axis.metric]) for axis in comparison.objectives]
     titles = [form.title_with_unit for _, form in forms]
     columns = (figures("#", *titles), texts("Configuration", "in B" if first else "in A"))
     table = Table(f"front of {letter}", *columns)
@@ -91,7 +94,6 @@ def _print_front(
         pair.first if first else pair.second: pair.second if first else pair.first
         for pair in reversed(comparison.common)
     }
-    other = comparison.second if first else comparison.first
     on_front = {record.number for record in other.front}
     for record in study.front[:_MAX_ROWS]:
         table.add(

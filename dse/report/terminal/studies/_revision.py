@@ -36,7 +36,7 @@ def print_revision(revision: Revision, console: Console, *, top: int = 15) -> No
     if len(moves) > top:
         line(console, f"… and {len(moves) - top} more (--top {len(moves)} shows all)")
     best = best_moves(revision.before, revision.after)
-    print_best(best, ("before", "after"), revision.after, console)
+    print_best(best, ("before", "after"), metric_formats(revision.after), console)
     for move in moves:
         if move.reason:
             line(console, f"#{move.number} leaves the front: {move.reason}")

@@ -32,12 +32,13 @@ from dse.search.analyse import (
 from dse.workload import program_label, workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
 
     from dse.search import StudyResult, TrialRecord
     from dse.search.analyse import BestMove, Decision
+    from dse.workload import Metric
 
 _MAX_ROWS = 15
 #: Numbers of ranks and batches of the scaling table.
@@ -204,18 +205,20 @@ def _varied_parameters(study: StudyResult) -> list[str]:
 
 
 def print_best(
-    moves: Iterable[BestMove], sides: tuple[str, str], study: StudyResult, console: Console
+    moves: Iterable[BestMove],
+    sides: tuple[str, str],
+    formats: Mapping[str, Metric],
+    console: Console,
 ) -> None:
     """Prints the best candidate of each objective in two studies.
 
     Args:
         moves: The best in both.
         sides: What to call the two.
-        study: One that has all of the objectives.
+        formats: What each objective is.
         console: Where to print.
     """
     table = Table("best", names("objective"), figures(*sides, "change"))
-    formats = metric_formats(study)
     for move in moves:
         form = formats[move.metric]
         unknown = math.isnan(move.value_before) or math.isnan(move.value_after)
