@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import Annotated
 
 from pydantic import Field
@@ -33,3 +34,25 @@ class Certificate:
     proven_infeasible: int
     hypervolume_missing_at_most: Annotated[float, Field(allow_inf_nan=True)]
     tied: int = 0
+
+
+def stronger(former: Certificate | None, found: Certificate | None) -> Certificate | None:
+    """Returns the certificate of one study that proves more, the later one where both prove it.
+
+    What was proven remains so while no trial is lost: a front only grows.
+
+    Args:
+        former: What earlier runs have proven.
+        found: What the last run has proven, which may have been cut short before it got there.
+    """
+    if former is None or found is None:
+        return found
+    return former if _missing(former) < _missing(found) else found
+
+
+def _missing(certificate: Certificate) -> float:
+    """Returns what can be missing, in the order of certificates; unknown shares come last."""
+    if certificate.complete:
+        return -1.0
+    share = certificate.hypervolume_missing_at_most
+    return math.inf if math.isnan(share) else share

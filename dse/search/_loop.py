@@ -106,12 +106,12 @@ class Loop:
         return self._total
 
     def records(self) -> tuple[TrialRecord, ...]:
-        """Returns the records so far."""
+        """Returns the records so far, with those of an earlier run that are not reached yet."""
         return self._polish().records
 
     def _polish(self, *, compare: bool = False) -> FrontPolish:
         return FrontPolish(
-            self._storage.records(self._records),
+            self._storage.records((*self._records, *self._former.values())),
             self._storage.revised(),
             self._objectives,
             self._evaluator.with_plans_of if compare else None,

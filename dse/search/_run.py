@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dse.config import SCHEMA_VERSION
 from dse.errors import ConfigError, StudyError
+from dse.search._certificate import stronger
 from dse.search._directory import StudyDirectory
 from dse.search._header import PackageVersion, StudyHeader
 from dse.search._inputs import read_inputs
@@ -152,6 +153,9 @@ def _run(
             )
             if former is not None:
                 check_trials(directory, journal, former, header)
+                # What was proven holds as long as no trial is lost.
+                proven = None if journal.dropped else former.certificate
+                header = header.with_changes(certificate=proven)
                 directory.write_header(header)
             storage: StudyStorage = LocalStorage(journal, header.trials)
             if tables is not None:
@@ -168,13 +172,15 @@ def _run(
                 loop.bound_until_interrupted(here)
         marked = mark_front(loop.records(), header.objectives)
         bounds = storage.bounds()
-    header = header.with_changes(trials=loop.total, certificate=loop.certificate())
+    certificate = stronger(header.certificate, loop.certificate())
+    header = header.with_changes(trials=loop.total, certificate=certificate)
     directory.write_header(header)
     result = study_result(header, marked, inputs.facts, bounds)
     result = replace(result, validation=validation)
     directory.write_tables(result, header.parameters)
+    exhausted = loop.exhausted or (certificate is not None and certificate.complete)
     return Study(
-        result, directory, interrupted, loop.exhausted, header.storage, dropped=journal.dropped
+        result, directory, interrupted, exhausted, header.storage, dropped=journal.dropped
     )
 
 

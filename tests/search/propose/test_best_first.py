@@ -14,6 +14,7 @@ import pytest
 
 from dse.errors import ConfigError
 from dse.search import RunOptions, load_study, read_inputs, run
+from dse.search._certificate import Certificate, stronger
 from dse.search._proposals import Effort, Proposal
 from dse.search._records import TrialStatus
 from dse.search.analyse import conclude
@@ -252,8 +253,54 @@ def test_a_search_ends_at_its_time_limit_and_can_be_resumed(tmp_path, whole):
     assert {(r.parameters, r.values) for r in resumed.front} == {
         (r.parameters, r.values) for r in whole.result.front
     }
+    # Nor does one forget what is proven, and which configurations were rejected.
+    short = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9, resume=True))
+    assert short.exhausted
+    assert short.result == resumed == load_study(tmp_path / "study").result
     with pytest.raises(ConfigError):
         run(path, RunOptions(out=tmp_path / "other", time_limit_s=0.0))
+
+
+def test_a_resumed_run_that_is_interrupted_keeps_every_trial_and_the_certificate(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    whole = run(path, RunOptions(out=tmp_path / "study")).result
+    assert whole.certificate.complete
+    rejected = [r for r in whole.records if r.status is TrialStatus.REJECTED]
+    assert rejected
+
+    def interrupt(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BestFirst, "ask", interrupt)
+    part = run(path, RunOptions(out=tmp_path / "study", resume=True))
+    assert part.interrupted
+    assert part.result == whole
+    assert load_study(tmp_path / "study").result == whole
+
+
+@pytest.mark.parametrize(
+    ("former", "found", "kept"),
+    [
+        (0.2, 0.3, "former"),
+        (0.3, 0.2, "found"),
+        (0.2, 0.2, "found"),
+        (0.2, math.nan, "former"),
+        (math.nan, 0.2, "found"),
+        ("complete", math.nan, "former"),
+        (0.0, "complete", "found"),
+    ],
+)
+def test_of_two_certificates_the_one_that_proves_more_counts(former, found, kept):
+    both = {}
+    for name, missing in (("former", former), ("found", found)):
+        whole = missing == "complete"
+        both[name] = Certificate(whole, 10, 5, 1, 1, 0.0 if whole else missing)
+    assert stronger(both["former"], both["found"]) is both[kept]
+    assert stronger(None, both["found"]) is both["found"]
+    assert stronger(both["former"], None) is None
 
 
 # --- with made-up answers --------------------------------------------------------------------
