@@ -229,3 +229,16 @@ def test_the_plan_is_searched_and_sorted(opened, result):
     page.fill("#plan-filter", "no such table")
     assert names() == []
     assert page.locator("#plan-count").inner_text() == f"0 of {len(plan.tables)} tables"
+
+
+def test_the_title_of_an_axis_leaves_room_for_millions(browser, tmp_path):
+    path = tmp_path / "report.html"
+    space = GPT_SPACE.replace("world_size: [8, 16]", "world_size: [128, 256]")
+    write_report(study_of(space).result, path)
+    seen = Opened(browser, path.as_uri())
+    seen.see_all()
+    labels = seen.page.locator("#scatter .ytick text").all_text_contents()
+    problems = [each for each in seen.problems() if "scatter" in each]
+    seen.context.close()
+    assert max(map(len, labels)) >= len("1,000,000")
+    assert problems == []

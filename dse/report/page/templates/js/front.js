@@ -101,7 +101,7 @@ function drawScatter() {
   const best = nonDominated(front, x, y);
   if (best.length > 1) traces.push({ type: "scatter", mode: "lines", name: "best in these two objectives", x: best.map((t) => t.values[x]),
     y: best.map((t) => t.values[y]), line: { color: ink, width: 1, dash: "dot" }, hoverinfo: "skip" });
-  const extra = { xaxis: axis(data.axes[x].title, scaleOf(seen, x)), yaxis: axis(data.axes[y].title, scaleOf(seen, y)) };
+  const extra = { xaxis: axis(data.axes[x].title, scaleOf(seen, x)), yaxis: axis(data.axes[y].title, { automargin: true, ...scaleOf(seen, y) }) };
   if (z !== null && colours.length) {
     const ticks = Array.from({ length: 5 }, (_, i) => low + (high - low) * i / 4);
     // A mark that lies nowhere carries the scale.
