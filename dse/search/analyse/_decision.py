@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Unit of shares, of which twice as much is not worth twice as much.
 _SHARE = "%"
 
+#: Ratio from which on three digits show more than 1.00.
+_SEEN = 1.005
+
 #: Distance from the chord, as a share of the front's range, below which a front has no knee.
 _FLAT = 1e-9
 
@@ -281,7 +284,9 @@ def _ratio(one: float, other: float) -> float:
 
 def _by(ratio: float) -> str:
     # Gains and losses as factors: percents of a loss and of a gain cannot be compared.
-    return "beyond any factor" if math.isinf(ratio) else f"by a factor of {significant(ratio)}"
+    if math.isinf(ratio):
+        return "beyond any factor"
+    return f"by a factor of {significant(ratio)}" if ratio >= _SEEN else "by less than 0.5 %"
 
 
 # Choices ----------------------------------------------------------------------------------------

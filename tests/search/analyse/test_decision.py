@@ -69,6 +69,14 @@ def test_of_two_the_larger_ratio_decides(fast, slow, taken, factors):
     assert (decision.fastest.number, decision.cheapest.number) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("dear", "words"), [(1.002, "by less than 0.5 %"), (1.0051, "by a factor of 1.01")]
+)
+def test_a_small_loss_is_no_factor_of_one(dear, words):
+    decision = decide(study_of_trials(trial(0, 2e6, dear), trial(1, 1e6, 1.0)))
+    assert decision.rule.endswith(f"worse in cost {words}")
+
+
 def test_above_the_line_between_its_ends_a_front_has_no_knee():
     # Half-way, but nearly as dear as the fastest: twice as fast wins over 1.5 times as dear.
     study = study_of_trials(trial(0, 2e6, 1.5), trial(1, 1.5e6, 1.45), trial(2, 1e6, 1.0))
