@@ -19,6 +19,7 @@ from dse.search._lock import lock_folder
 from dse.search._loop import Loop
 from dse.search._options import RunOptions, Study
 from dse.search._overrides import stored_overrides
+from dse.search._records import TrialStatus
 from dse.search._result import mark_front, study_result
 from dse.search._start import (
     StudyIdentity,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dse.search._certificate import Certificate
     from dse.search._inputs import StudyInputs
     from dse.search._options import Progress
     from dse.search.evaluate._evaluator import EvaluationContext
@@ -153,9 +155,7 @@ def _run(
             )
             if former is not None:
                 check_trials(directory, journal, former, header)
-                # What was proven holds as long as no trial is lost.
-                proven = None if journal.dropped else former.certificate
-                header = header.with_changes(certificate=proven)
+                header = header.with_changes(certificate=_proven(former, journal))
                 directory.write_header(header)
             storage: StudyStorage = LocalStorage(journal, header.trials)
             if tables is not None:
@@ -206,6 +206,14 @@ def _continued(
             f"{former.storage.url}; add --storage with that URL, or choose another --out"
         )
     return header if chosen.trials is not None else header.with_changes(trials=former.trials)
+
+
+def _proven(former: StudyHeader, journal: Journal) -> Certificate | None:
+    """Returns the certificate of earlier runs, which holds as long as no trial is lost."""
+    if former.certificate is None or journal.dropped:
+        return None
+    answers = sum(record.status is not TrialStatus.REJECTED for record in journal.records())
+    return former.certificate if answers >= former.certificate.evaluated else None
 
 
 def _finished(loop: Loop, executor: Executor, header: StudyHeader) -> bool:

@@ -281,6 +281,17 @@ def test_a_resumed_run_that_is_interrupted_keeps_every_trial_and_the_certificate
     assert load_study(tmp_path / "study").result == whole
 
 
+def test_no_certificate_is_kept_of_trials_that_are_lost(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    study = run(path, RunOptions(out=tmp_path / "study"))
+    assert study.result.certificate.complete
+    study.directory.journal.unlink()
+    short = run(path, RunOptions(out=tmp_path / "study", time_limit_s=1e-9, resume=True))
+    assert not short.exhausted
+    assert not short.result.certificate.complete
+
+
 @pytest.mark.parametrize(
     ("former", "found", "kept"),
     [
