@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dse.machine import Cluster
     from dse.machine.platforms import ChangedFigure, Override
     from dse.search._overrides import StudyMachines
-    from dse.search._records import StudyResult
+    from dse.search._records import Params, StudyResult
     from dse.search.evaluate._configurations import ConfigurationEvaluator, WorkloadContext
     from dse.search.space import SearchSpace
     from dse.workload import Configuration, ParameterValue, Prediction
@@ -275,10 +275,16 @@ class _Engine:
         if self._context is None:
             return 0
         return sum(
-            record.status is TrialStatus.REJECTED
-            and not self._after.rejection(dict(record.parameters))
+            record.status is TrialStatus.REJECTED and self._allowed(record.parameters)
             for record in self._result.records
         )
+
+    def _allowed(self, parameters: Params) -> bool:
+        """Returns whether a search would evaluate a configuration: not if no plan can fit."""
+        if self._after.rejection(dict(parameters)):
+            return False
+        best = self._after.answer(Proposal(0, parameters, Effort.OPTIMISTIC))
+        return best.status is TrialStatus.FEASIBLE
 
     def _same_machines(self, record: TrialRecord) -> bool:
         configuration = record.configuration

@@ -122,6 +122,28 @@ def test_the_front_and_the_limits_are_judged_again(study):
     assert cheaper.newly_allowed == sum("price" in record.reason for record in rejected) > 0
 
 
+def test_what_no_plan_makes_fit_is_not_allowed_by_another_price(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text("""\
+schema_version: 1
+name: small memory
+workload: {model: gpt_1_7b}
+parameters:
+  platform: h100_sxm
+  world_size: 8
+  global_batch_size: 512
+  micro_batch_size: [1, 64]
+  data_sharding: [none, zero1]
+objectives: [{metric: cost_usd_per_million_samples, direction: minimize}]
+constraints: [{metric: memory_headroom_fraction, at_least: 90 %}]
+""")
+    result = run(path, RunOptions(out=tmp_path / "study")).result
+    rejected = [record for record in result.records if record.status is TrialStatus.REJECTED]
+    assert [record for record in rejected if record.reason.startswith("memory left: ")]
+    assert revise_study(result, ["price=-1%"]).newly_allowed == 0
+    assert revise_study(result, ["memory=*100"]).newly_allowed > 0
+
+
 BANDWIDTHS = [
     "link.bandwidth",
     "network.bandwidth",
