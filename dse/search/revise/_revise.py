@@ -195,6 +195,8 @@ def _study(
         inputs=with_overrides(result.inputs, overrides),
         facts=tuple(facts),
         validation=None,
+        # What was not evaluated was proven dominated under the former inputs.
+        certificate=None,
     )
 
 

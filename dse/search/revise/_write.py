@@ -65,6 +65,7 @@ def _write(
     header = former.with_changes(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=result.inputs,
+        certificate=result.certificate,
         # Other runs share the original study; this one is written once.
         storage=None,
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import pytest
 
 from dse.errors import ConfigError, StudyError
+from dse.report._decision import certificate_text
 from dse.search import (
     InputFile,
     RunOptions,
@@ -142,6 +143,34 @@ constraints: [{metric: memory_headroom_fraction, at_least: 90 %}]
     assert [record for record in rejected if record.reason.startswith("memory left: ")]
     assert revise_study(result, ["price=-1%"]).newly_allowed == 0
     assert revise_study(result, ["memory=*100"]).newly_allowed > 0
+
+
+def test_nothing_is_proven_about_a_front_under_other_inputs(tmp_path):
+    path = tmp_path / "space.yaml"
+    path.write_text("""\
+schema_version: 1
+name: two platforms
+workload: {model: gpt_1_7b}
+parameters:
+  platform: [a100_sxm_80, h100_sxm]
+  world_size: 8
+  global_batch_size: 64
+  micro_batch_size: [1, 2]
+objectives: [{metric: cost_usd_per_million_samples, direction: minimize}]
+""")
+    study = run(path, RunOptions(out=tmp_path / "study"))
+    assert study.result.certificate.complete
+    assert study.result.certificate.proven_dominated
+    # What was dominated because it was dear may be the cheapest now.
+    revision = revise_study(study.result, ["a100_sxm_80.price=-90%"])
+    assert revision.after.certificate is None
+    assert "complete" not in certificate_text(revision.after).replace("not proven complete", "")
+    written = write_revision(revision, study.directory, tmp_path / "new")
+    assert written.result.certificate is None
+    assert not written.exhausted
+    resumed = run(path, RunOptions(out=tmp_path / "new", resume=True)).result
+    assert resumed.certificate.complete
+    assert {dict(record.parameters)["platform"] for record in resumed.front} == {"a100_sxm_80"}
 
 
 BANDWIDTHS = [
