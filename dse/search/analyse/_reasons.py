@@ -50,6 +50,10 @@ def nothing_feasible(study: StudyResult) -> str:
     if reasons:
         most = reasons[0]
         because = f"; most often ({most.count} of {len(records)}): {most.example}"
+    if reasons and certificate is not None and certificate.complete and certificate.distinct > 1:
+        # Of what is proven infeasible, records are examples; how many there are says nothing.
+        none = f"none of {certificate.distinct:,} outcomes"
+        return f"nothing is feasible, {none}; for example: {reasons[0].example}"
     if certificate is None or certificate.complete:
         return f"nothing is feasible{because}" if reasons else "nothing was evaluated"
     go_on = "continue with --resume, without a time limit or with a longer one"
